@@ -131,7 +131,7 @@ The Audit Log Is Followed And Verified
     Tamper With The Log    DELETE FROM events WHERE position = 2
     Run Agents    events    verify
     Exit Code Should Be    1
-    Output Should Contain    it was removed
+    Output Should Contain    the row was removed
     Complaint Should Contain    the audit log is broken
 
 Colours Only Where They Are Wanted

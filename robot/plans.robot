@@ -105,7 +105,7 @@ Files Are Reviewed One By One
     Exit Code Should Be    0
     Run Agents On The Plan    review    paint.py    nowhere.txt
     Exit Code Should Be    2
-    Complaint Should Contain    no file 'nowhere.txt' among its changes
+    Complaint Should Contain    no file 'nowhere.txt' among the changes of the plan
     Run Agents On The Plan    review    paint.py
     Complaint Should Contain    to be applied: 1 file changed
     Run Agents On The Plan    show

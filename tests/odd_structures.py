@@ -121,7 +121,8 @@ HIDDEN = {
     "a file that a sparse checkout leaves out": Structure(
         build=_sparse,
         command="sed -i 's/^line 1$/by the plan/' out/y",
-        refused="out/y: it is outside your sparse checkout\ncheck it out (`git sparse-checkout add out`)",
+        refused="out/y: the file is outside your sparse checkout\n"
+        "check it out (`git sparse-checkout add out`)",
     ),
 }
 
@@ -154,12 +155,13 @@ SUBMODULES = {
         build=_submodule,
         command="rm -r sub .gitmodules",
         meanwhile=_checks_out,
-        refused="sub: it is a submodule\nit is checked out; run `git submodule deinit sub`, then apply again",
+        refused="sub: the path is a submodule\n"
+        "the submodule is checked out; run `git submodule deinit sub`, then apply again",
     ),
     "a submodule that the plan takes from .gitmodules only": Structure(
         build=_submodule,
         command="rm .gitmodules",
-        refused="sub: it is a submodule\n.gitmodules no longer names it",
+        refused="sub: the path is a submodule\n.gitmodules no longer names the submodule",
     ),
     "a submodule whose directory the plan removes": Structure(
         build=_submodule,
@@ -170,7 +172,8 @@ SUBMODULES = {
     "a submodule that the plan adds to .gitmodules": Structure(
         build=_submodule,
         command="git config -f .gitmodules submodule.new.path new && mkdir new",
-        refused="new: it is a submodule\n.gitmodules names it, but a plan cannot add it",
+        refused="new: the path is a submodule\n"
+        ".gitmodules names the submodule, but a plan cannot add submodules",
     ),
 }
 NESTED = {

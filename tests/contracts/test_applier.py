@@ -103,7 +103,7 @@ def test_a_failed_apply_is_recorded_as_undone(world: World) -> None:
     assert world.files() == before
     assert rows(world.database) == [("p", "apply", "undone")]
     assert [facts.get("done") for _, _, facts in events(world.database)] == [None, False]
-    with pytest.raises(ApplyRefused, match="it has no apply to undo"):
+    with pytest.raises(ApplyRefused, match="the plan has no apply to undo"):
         world.undo("p")
 
 

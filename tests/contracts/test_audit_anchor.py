@@ -130,12 +130,13 @@ def test_erasing_events_and_resealing_is_found_by_an_anchor(desk: Desk) -> None:
     assert desk.verify().ok
     erase_applies(desk.database, desk.data)
     assert desk.log.verify().ok, "with the key beside it, the head alone does not show it"
-    assert "it and all rows up to 8 were removed from the end of the log" in desk.found()[5]
+    assert "all rows from this one to 8 were removed from the end of the log" in desk.found()[5]
     for number in range(10, 20):  # the log grows past the anchor again
         desk.append(number)
     assert desk.log.verify().ok
     assert desk.found() == {
-        8: "it is not the event that the anchor of 2026-01-01T00:00:00Z records: events 2 to 8 changed since"
+        8: "the row is not the event that the anchor of 2026-01-01T00:00:00Z records: "
+        "events 2 to 8 changed since"
     }
 
 
@@ -189,11 +190,11 @@ def remove_the_target(desk: Desk) -> None:
 
 
 ATTACKS: dict[str, tuple[Callable[[Desk], None], dict[int, str]]] = {
-    "an older database with its older head": (roll_back, {9: "it was removed from the end of the log"}),
+    "an older database with its older head": (roll_back, {9: "the row was removed from the end of the log"}),
     "cut off and resealed": (truncate, {7: "the anchor of 2026-01-01T00:00:00Z records 8 events"}),
     "one event rewritten": (rewrite_one, {8: "events 2 to 8 changed since"}),
     "everything rewritten": (rewrite_all, {1: "the log was rewritten"}),
-    "begun anew without head and key": (begin_anew, {1: "it and all rows up to 8 were removed"}),
+    "begun anew without head and key": (begin_anew, {1: "all rows from this one to 8 were removed"}),
     "an anchor altered": (alter_a_line, {0: "no valid anchor found"}),
     "an anchor by another key": (sign_with_another_key, {0: "no valid anchor found"}),
     "an empty target": (empty_the_target, {0: "no valid anchor found"}),
@@ -356,7 +357,7 @@ def test_a_machine_without_the_head_anchors_and_verifies_with_its_own_key(
         auditor.verify()
     here.sequence([prepared(5)])
     change_event(database, 6)
-    with pytest.raises(AuditLogBroken, match=r"row 6: its content was changed"):
+    with pytest.raises(AuditLogBroken, match=r"row 6: the content of the row was changed"):
         anchors.write(target)
     assert not (tmp_path / "auditor" / "audit.key").exists()
 

@@ -259,9 +259,9 @@ def rewrite_everything(connection: Connection) -> None:
 TAMPERED = {
     "a payload changed": (sql("UPDATE events SET payload = '{\"n\":99}' WHERE position = 3"), {3: "changed"}),
     "a hash changed": (sql("UPDATE events SET hash = 'x' WHERE position = 3"), {3: "changed", 4: "replaced"}),
-    "one removed": (sql("DELETE FROM events WHERE position = 3"), {3: "it was removed"}),
+    "one removed": (sql("DELETE FROM events WHERE position = 3"), {3: "the row was removed"}),
     "several removed": (sql("DELETE FROM events WHERE position IN (3, 4)"), {3: "up to 4 were removed"}),
-    "the first removed": (sql("DELETE FROM events WHERE position = 1"), {1: "it was removed"}),
+    "the first removed": (sql("DELETE FROM events WHERE position = 1"), {1: "the row was removed"}),
     "the tail cut off": (
         sql("DELETE FROM events WHERE position > 6"),
         {7: "up to 8 were removed from the end"},
@@ -281,7 +281,7 @@ TAMPERED = {
             "UPDATE events SET position = 1 WHERE position = 2",
             "UPDATE events SET position = 2 WHERE position = 99",
         ),
-        {1: "right after the row now at 2", 2: "it was the first row", 3: "reordered"},
+        {1: "right after the row now at 2", 2: "this was the first row", 3: "reordered"},
     ),
     "one removed, the rest renumbered": (
         sql(
@@ -289,7 +289,7 @@ TAMPERED = {
             "UPDATE events SET position = -position WHERE position > 3",
             "UPDATE events SET position = -position - 1 WHERE position < 0",
         ),
-        {3: "the row before it was removed", 8: "removed from the end"},
+        {3: "the row before this one was removed", 8: "removed from the end"},
     ),
     "everything rewritten": (rewrite_everything, {8: "rewritten"}),
 }

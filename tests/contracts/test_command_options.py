@@ -145,7 +145,7 @@ def test_refuses_too_large_copies_with_a_remedy(
     (home / "many").mkdir()
     for name in "abc":
         (home / "many" / name).write_text("xx")
-    with pytest.raises(ToolRefused, match="list only the files it needs in `home`"):
+    with pytest.raises(ToolRefused, match="list only the files that the program needs in `home`"):
         shell(runner, command, "true", home=CommandHome(("many",)))
 
 

@@ -692,8 +692,8 @@ def test_refuses_an_unwritable_place(public_path: Path) -> None:
     ("url", "problem"),
     [
         ("nonsense", "not a URL"),
-        ("sqlite://", "name a file"),
-        ("sqlite:///:memory:", "name a file"),
+        ("sqlite://", "configure a file"),
+        ("sqlite:///:memory:", "configure a file"),
         ("mysql://user:hunter2@host/db", "not supported"),
     ],
 )

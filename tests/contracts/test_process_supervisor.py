@@ -29,7 +29,7 @@ from tests.crash.programs.job_handlers import WAYS_OUT, escape
 from tests.processes import PidPipe, lives, wait_gone
 
 HANDLERS = "tests.crash.programs.job_handlers"
-WAITED = "(something it waited for was cancelled)"
+WAITED = "(something that the handler waited for was cancelled)"
 Launch = Callable[..., JobProcess]
 
 
@@ -212,12 +212,12 @@ def test_a_handler_reports_from_its_process(launch: Launch, marker: str) -> None
         ("asyncio", Raised(f"CancelledError {WAITED}")),
         ("future", Raised(f"CancelledError {WAITED}")),
         ("exit", Raised("SystemExit: 3")),
-        ("die", Raised("its process was ended by signal 9 without a result")),
+        ("die", Raised("the process was ended by signal 9 without a result")),
         (
             "not json",
             Raised("result of a kind job: object is not a JSON value", permanent=True),
         ),
-        ("too much", Raised("its result is larger than 4194304 bytes", permanent=True)),
+        ("too much", Raised("the result is larger than 4194304 bytes", permanent=True)),
         ("much", Returned("x" * 1024 * 1024)),
         ("linger", Returned("lingers")),
     ],

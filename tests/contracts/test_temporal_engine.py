@@ -244,7 +244,7 @@ def test_ends_open_workflows_of_an_older_version(container: Container, tmp_path:
         wait_until(lambda: back.jobs.get(waits.id).state is JobState.SUCCEEDED)
         wait_until(lambda: not {over.id, waits.id} & back.temporal.run(still_open))
         assert {held.id, strange.id} <= back.temporal.run(still_open)
-        assert back.temporal.run(said)[-1] == "its job is succeeded"
+        assert back.temporal.run(said)[-1] == "the job is succeeded"
 
 
 def test_task_queues_say_which_protocol_their_workers_speak() -> None:

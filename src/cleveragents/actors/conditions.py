@@ -119,7 +119,7 @@ class _PartsByName(ast.NodeTransformer):
 
 def _problem(node: ast.AST, names: Collection[str], *, is_called: bool) -> str | None:
     if not isinstance(node, _SHAPES):  # guard: only what is known to be harmless
-        known = "comparisons, and, or, not, in, +, -, names of the state and texts, numbers, lists"
+        known = "comparisons, and, or, not, in, +, -, keys of the state, strings, numbers and lists"
         return f"{type(node).__name__} is not allowed in a condition; use {known}"
     if isinstance(node, ast.Constant) and not isinstance(node.value, _CONSTANTS):
         return f"{node.value!r} is not allowed in a condition"
@@ -128,7 +128,7 @@ def _problem(node: ast.AST, names: Collection[str], *, is_called: bool) -> str |
     if isinstance(node, ast.Name) and not is_called and node.id not in names:
         near = get_close_matches(node.id, list(names), n=1)
         hint = f"did you mean {near[0]}?" if near else f"available: {', '.join(names) or 'none'}"
-        return f"the state has no {node.id!r}; {hint}"
+        return f"the state has no key {node.id!r}; {hint}"
     return None
 
 

@@ -122,7 +122,7 @@ class ActorLibrary:
         names: set[str] = set()
         for listing in self._found():
             if listing.name in names:
-                why = f"hidden by another actor {listing.name}"
+                why = f"hidden by another actor named {listing.name}"
                 listing = changed(listing, problem=listing.problem or why)
             names.add(listing.name)
             found.append(listing)
@@ -161,7 +161,7 @@ class ActorLibrary:
         except ConfigurationError as error:
             return changed(listing, problem=error.problem)
         if file is None:
-            return changed(listing, problem="it is gone")
+            return changed(listing, problem="the file no longer exists")
         trusted = [file.trusted]
 
         def prompt(beside: str) -> bytes | None:

@@ -98,7 +98,7 @@ def load_actor(
     raw = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
     document = read_yaml(raw, source, _KIND)
     if not isinstance(document.data, Mapping):
-        raise InvalidActor(source, (f"it is not a mapping; it begins with `{_KIND.begins}`",))
+        raise InvalidActor(source, (f"the file is not a YAML mapping; begin it with `{_KIND.begins}`",))
     preparation = _Preparation(prompts)
     data = preparation.prepared(document.data)
     actor = actor_from(data, raw.decode("utf-8-sig"))

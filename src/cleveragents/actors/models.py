@@ -99,7 +99,7 @@ class _Agent(_Model):
         default=[], description="Paths below your home to copy for the agent, such as its settings."
     )
     network: bool = Field(
-        default=False, description="Whether the agent needs the network; the policy decides."
+        default=False, description="Whether the agent requests network access; the policy decides."
     )
     seconds: Annotated[float, Field(gt=0, le=30 * 86_400, allow_inf_nan=False)] = Field(
         default=AGENT_SECONDS, description="Time limit of the agent, in seconds."
@@ -177,11 +177,16 @@ class SubgraphNodeModel(_Model):
     actor: _Text
     inputs: dict[str, object] = Field(
         default_factory=dict,
-        description="The actor's inputs, a value for each of its keys; ${key} inserts a value of this state.",
+        description=(
+            "Values for the keys of the called actor; ${key} inserts a value of the calling actor's state."
+        ),
     )
     outputs: dict[str, _Text] = Field(
         default_factory=dict,
-        description="Results to copy back: for each key of this state, the key of the actor's state to read.",
+        description=(
+            "Results to copy back: a key of the calling actor's state, and the key of the called "
+            "actor to read."
+        ),
     )
     next: _Next = ["end"]
 
@@ -228,13 +233,14 @@ class ActorModel(_Model):
     limits: LimitsModel = LimitsModel()
     read_only: bool = Field(default=False, description="Whether the actor may only read.")
     checks_first: bool = Field(
-        default=False, description="Whether checks run before the first task, which gets their failures."
+        default=False,
+        description="Whether the checks run before the first task, so that the task receives their failures.",
     )
     fix_attempts: int = Field(
         default=FIX_ATTEMPTS,
         ge=0,
         le=50,
-        description="How often the actor may fix failed checks and findings.",
+        description="Maximum number of attempts to fix failed checks and review findings.",
     )
     undo_failed_fixes: bool = Field(
         default=False, description="Whether a change is undone if no more tests pass after it than before."
@@ -261,7 +267,7 @@ class GraphActorModel(ActorModel):
     """An actor with several connected nodes."""
 
     type: Literal["graph"]
-    model: _Text | None = Field(default=None, description="The model of llm nodes that name none.")
+    model: _Text | None = Field(default=None, description="The default model of the llm nodes.")
     entry: _Text = Field(description="The first node.")
     nodes: dict[str, _Node] = Field(min_length=1, max_length=NODES_LIMIT)
 

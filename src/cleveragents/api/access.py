@@ -158,7 +158,9 @@ class Access:
         if not found:  # guard: rules of other projects are hidden
             raise UnknownRule(rule_id)
         if len(found) > 1:
-            raise RequestRefused(f"{rule_id!r} stands for {len(found)} rules; pass more of the id", "rule_id")
+            raise RequestRefused(
+                f"{rule_id!r} matches {len(found)} rules; pass more characters of the id", "rule_id"
+            )
         self.ensure(needed, found[0].scope.project)
         return found[0]
 

@@ -48,11 +48,11 @@ class ActionRow:
     """An action in a list."""
 
     name: str = shown(examples=["builtin/replace"])
-    origin: str = shown("builtin, user or repository", examples=["builtin"])
-    trusted: bool = shown("whether it may run", examples=[True])
-    description: str = shown("its first line", examples=["Replaces text in files."])
+    origin: str = shown("the origin: builtin, user or repository", examples=["builtin"])
+    trusted: bool = shown("whether the action is trusted to run", examples=[True])
+    description: str = shown("the first line of the description", examples=["Replaces text in files."])
     source: str = shown(examples=["shipped"])
-    problem: str | None = shown("why it cannot be used", examples=[None])
+    problem: str | None = shown("why the action cannot be used", examples=[None])
 
 
 @view
@@ -64,7 +64,7 @@ class ArgumentView:
     required: bool = shown(examples=[True])
     default: object = shown(examples=[None])
     description: str = shown(examples=["the text to find"])
-    rest: bool = shown("whether it takes all remaining words", examples=[False])
+    rest: bool = shown("whether the argument takes all remaining words", examples=[False])
 
 
 @view
@@ -228,7 +228,7 @@ def ensure_no_directory(repository: Path | None) -> None:
     """Raise `RequestRefused` for a directory of this machine: a server does not see it."""
     if repository is not None:
         raise RequestRefused(
-            "a server does not read a directory of this machine; name a resource", "resource"
+            "a server cannot read directories of this machine; pass the name of a resource", "resource"
         )
 
 

@@ -53,11 +53,11 @@ class ActorRow:
     """An actor in a list."""
 
     name: str = shown(examples=["builtin/executor"])
-    origin: str = shown("builtin, user or repository", examples=["builtin"])
-    trusted: bool = shown("whether it may run", examples=[True])
-    description: str = shown("its first line", examples=["Does what the strategy says."])
+    origin: str = shown("the origin: builtin, user or repository", examples=["builtin"])
+    trusted: bool = shown("whether the actor is trusted to run", examples=[True])
+    description: str = shown("the first line of the description", examples=["Does what the strategy says."])
     source: str = shown("the path of a user's file is for server admins only", examples=["shipped"])
-    problem: str | None = shown("why it cannot be used", examples=[None])
+    problem: str | None = shown("why the actor cannot be used", examples=[None])
 
 
 @view
@@ -94,16 +94,16 @@ class ActorView:
 
     name: str = shown(examples=["builtin/executor"])
     description: str = shown(examples=["Does what the strategy says."])
-    model: str | None = shown("null: the plan's", examples=[None])
+    model: str | None = shown("null: the model of the plan", examples=[None])
     read_only: bool = shown(examples=[False])
     entry: str = shown("the first node", examples=["think"])
     limits: dict[str, Any] = shown(examples=[{"steps": 200}])
     state: tuple[dict[str, Any], ...] = shown(examples=[[{"name": "notes", "type": "string"}]])
     nodes: tuple[dict[str, Any], ...] = shown(examples=[[{"name": "think", "type": "llm"}]])
     graph: ActorGraphView = shown()
-    yaml: str = shown("its file with inlined prompts, masked", examples=[_YAML])
+    yaml: str = shown("the file of the actor with inlined prompts, masked", examples=[_YAML])
     file: str | None = shown(
-        "the path of its file, for server admins; else null",
+        "the path of the actor's file, for server admins; else null",
         examples=[None],
         default_factory=lambda: None,  # a server of 0.1.0 does not send it
     )

@@ -90,7 +90,9 @@ class DefinitionView:
     kind: str = shown(examples=["method"])
     lines: tuple[int, int] = shown("the first and the last line", examples=[[10, 24]])
     score: float = shown(examples=[0.87])
-    reasons: tuple[str, ...] = shown("the most important first", examples=[["named in the question"]])
+    reasons: tuple[str, ...] = shown(
+        "the reasons, the most important first", examples=[["named in the question"]]
+    )
 
 
 @view
@@ -102,7 +104,7 @@ class StrategyView:
     found: int = shown(examples=[12])
     ms: int = shown(examples=[8])
     error: str | None = shown(examples=[None])
-    truncated: bool = shown("whether results were dropped", examples=[False])
+    truncated: bool = shown("whether some results were dropped", examples=[False])
 
 
 @view
@@ -115,7 +117,7 @@ class ContextView:
     tokens: int = shown(examples=[2040])
     budget: int = shown(examples=[8000])
     took_ms: int = shown(examples=[180])
-    notes: tuple[str, ...] = shown("deviations from the request", examples=[[]])
+    notes: tuple[str, ...] = shown("notes, such as deviations from the request", examples=[[]])
     preamble: str = shown(examples=["a web shop in Python"])
     skeleton: str = shown("an overview of the repository", examples=["src/\n  session.py"])
     ranking: tuple[RankedFileView, ...] = shown("the files with their findings", default_factory=lambda: None)
@@ -199,7 +201,7 @@ class LocalContext:
             parts = container.context_parts
             pipeline = parts.lone_pipeline if rerank else parts.pipeline
         else:
-            raise RequestRefused("missing `resource`: name the resource of the question", "resource")
+            raise RequestRefused("missing `resource`: pass the name of the resource to search", "resource")
         asked = ContextQuery(
             question=question,
             place=CodePlace(place, at),
@@ -250,7 +252,7 @@ class HttpContext:
     ) -> ContextView:
         ensure_no_directory(repository)
         if resource is None:
-            raise RequestRefused("missing `resource`: name the resource of the question", "resource")
+            raise RequestRefused("missing `resource`: pass the name of the resource to search", "resource")
         body = {"question": question, "resource": resource, "at": at, "budget": budget, "deadline": deadline}
         answer = view_of(ContextView, self._http.post("/context", body))
         return answer if fragments else replace(answer, fragments=())

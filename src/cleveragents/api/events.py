@@ -49,7 +49,7 @@ class EventView:
     """An event at its position in the audit log."""
 
     position: int = shown(examples=[1207])
-    time: datetime | None = shown("null if it was tampered with", examples=["2026-01-01T12:00:00Z"])
+    time: datetime | None = shown("null if the event was changed", examples=["2026-01-01T12:00:00Z"])
     type: str = shown(examples=["plan.moved"])
     subject: str = shown("the id of a plan, job or user", examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"])
     facts: dict[str, Any] = shown(
@@ -66,7 +66,8 @@ class EventPage:
     items: tuple[EventView, ...] = shown()
     next: int | None = shown("`after` of the next page; null at the end")
     warning: str | None = shown(
-        "why the log is broken, if noticed; verify it for all findings", examples=[None]
+        "why the log is broken, if this request noticed it; a verification lists all problems",
+        examples=[None],
     )
 
 
@@ -74,7 +75,7 @@ class EventPage:
 class LogFindingView:
     """A difference between the log and what was originally written."""
 
-    position: int | None = shown("position of the event; null: the head of the log")
+    position: int | None = shown("position of the event; null for a problem of the log's head")
     problem: str = shown()
 
 
@@ -84,8 +85,11 @@ class AnchorView:
 
     target: str = shown(examples=["https://anchors.example/build-1"])
     anchors: int = shown("number of valid anchors", examples=[12])
-    events: int = shown("number of events, from the first, that an anchor covers", examples=[1200])
-    time: str | None = shown("time of that anchor; null: none matches", examples=["2026-01-01T12:00:00Z"])
+    events: int = shown("number of events, counted from the first, that anchors cover", examples=[1200])
+    time: str | None = shown(
+        "time of the anchor that covers the most events; null if no anchor matches",
+        examples=["2026-01-01T12:00:00Z"],
+    )
 
 
 @view
@@ -95,7 +99,7 @@ class VerificationView:
     ok: bool = shown()
     events: int = shown(examples=[1207])
     findings: tuple[LogFindingView, ...] = shown()
-    anchors: tuple[AnchorView, ...] = shown("one per target of audit.anchor")
+    anchors: tuple[AnchorView, ...] = shown("one entry for each target of audit.anchor")
 
 
 class Events(Protocol):
@@ -233,7 +237,7 @@ class HttpEvents:
                 return EventPage(items=tuple(kept), next=page.next, warning=page.warning)
             with understood():
                 if page.next <= start:  # guard: this would never end
-                    raise ValueError("the list neither continues nor ends")
+                    raise ValueError("the server sent the same page of events twice")
             start = page.next
 
     def follow(self, *, after: int | None = None, event_type: str | None = None) -> Iterator[EventView]:

@@ -54,7 +54,7 @@ class ProblemView:
     type: str = shown(examples=["/problems/unknown-plan"])
     title: str = shown(examples=["unknown plan"])
     status: int = shown(examples=[404])
-    code: str = shown("for programs to compare", examples=["unknown-plan"])
+    code: str = shown("stable identifier of the problem, for programs", examples=["unknown-plan"])
     detail: str = shown("what happened")
     remedies: tuple[Remedy, ...] = ()
 
@@ -65,17 +65,19 @@ class JobView:
 
     id: str = shown(examples=[_EXAMPLE])
     kind: str = shown(examples=["plan:01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A"])
-    state: JobState = shown("`failed` also if the plan of the job failed", examples=["running"])
+    state: JobState = shown(
+        "`failed` also for a job that ended normally, if its plan failed", examples=["running"]
+    )
     attempt: int = shown("number of attempts so far", examples=[1])
     max_attempts: int = shown(examples=[3])
-    priority: int = shown("higher runs first", examples=[0])
-    worker: str | None = shown("the worker that runs it", examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1D"])
+    priority: int = shown("jobs with a higher priority run first", examples=[0])
+    worker: str | None = shown("the worker that runs the job", examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1D"])
     created: datetime = shown(examples=[_MOMENT])
     updated: datetime = shown(examples=[_MOMENT])
-    not_before: datetime = shown("the earliest time it starts", examples=[_MOMENT])
+    not_before: datetime = shown("the earliest time the job starts", examples=[_MOMENT])
     cancel_reason: str | None = shown(examples=[None])
     error: str | None = shown(examples=[None])
-    key: str | None = shown("two jobs with the same key are one job", examples=[None])
+    key: str | None = shown("idempotency key: two requests with the same key create one job", examples=[None])
     payload: object = shown(examples=[{"plan_id": "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A"}])
     result: object = shown(examples=[None])
     problem: ProblemView | None = shown(

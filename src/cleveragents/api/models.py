@@ -30,20 +30,20 @@ class ModelView:
 
     model: str = shown(examples=["anthropic/claude-sonnet-4-5"])
     input: float | None = shown(examples=[3.0])
-    cached: float | None = shown("input that is read from the prompt cache", examples=[0.3])
+    cached: float | None = shown("price of input that is read from the prompt cache", examples=[0.3])
     output: float | None = shown(examples=[15.0])
     context_tokens: int | None = shown(examples=[200_000])
     output_tokens: int | None = shown(examples=[64_000])
     key: Literal["there", "missing", "not needed"] = shown(
-        "whether the workers have a key for it", examples=["there"]
+        "whether an API key for the model is set", examples=["there"]
     )
     tool_calls: Literal["native", "text", "none"] | None = shown(
-        "how it makes tool calls; null: unknown until it is tested or first used",
+        "how the model makes tool calls; null until it is tested or first used",
         default=None,
         examples=["native"],
     )
     cache_write: float | None = shown(
-        "input that is stored in the prompt cache; null: the price of other input",
+        "price of input that is stored in the prompt cache; null: the price of other input",
         default=None,
         examples=[3.75],
     )
@@ -63,7 +63,7 @@ class ModelTrial:
     first_word_seconds: float | None = shown(examples=[0.412])
     seconds: float = shown(examples=[0.734])
     tool_calls: Literal["native", "text", "none"] | None = shown(
-        "how it made a small tool call; null for a script", default=None, examples=["native"]
+        "how the model made a small tool call; null for a script", default=None, examples=["native"]
     )
 
 
@@ -72,8 +72,10 @@ class ProfileView:
     """A profile: which actions of a plan are allowed, need approval or are denied."""
 
     name: str = shown(examples=["supervised"])
-    default: bool = shown("whether it is the default of plans", examples=[True])
-    never_asks: bool = shown("requests for approval are denied", examples=[False])
+    default: bool = shown("whether plans use this profile by default", examples=[True])
+    never_asks: bool = shown(
+        "whether requests for approval are denied without asking a person", examples=[False]
+    )
     verdicts: dict[Capability, Verdict] = shown(examples=[{"read": "allow", "apply": "ask"}])
 
 

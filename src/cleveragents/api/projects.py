@@ -28,7 +28,9 @@ class ProjectView:
 
     name: str = shown(examples=["shop"])
     description: str = shown(examples=["the web shop"])
-    max_parallel: int | None = shown("how many of its jobs run in parallel; null: no limit", examples=[4])
+    max_parallel: int | None = shown(
+        "maximum number of its jobs that run in parallel; null: no limit", examples=[4]
+    )
     resources: int = shown("number of resources", examples=[2])
     created: datetime = shown(examples=["2026-11-15T12:00:00Z"])
 

@@ -53,13 +53,13 @@ class PublishView:
 
     plan: str = shown(examples=[EXAMPLE_PLAN])
     remote: str = shown("the URL of the remote, without a password", examples=["git@example.org:shop.git"])
-    base: str = shown("the branch for the pull request", examples=["main"])
-    branch: str = shown("the new branch", examples=[f"agents/{EXAMPLE_PLAN}"])
+    base: str = shown("the base branch of the pull request", examples=["main"])
+    branch: str = shown("the new branch with the result", examples=[f"agents/{EXAMPLE_PLAN}"])
     commit: str | None = shown(examples=["9f2b…"])
     title: str = shown(examples=["Add a --json flag to the export command"])
     body: str = shown(examples=["- Change src/export.py"])
     url: str | None = shown("the page to open a pull request; null if unknown", examples=[None])
-    unchanged: bool = shown(default=False, description="the branch already had this result")
+    unchanged: bool = shown(default=False, description="whether the branch already had this result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,12 @@ class PublishTarget:
 def publish_directory(
     container: Container, plan: Plan, view: PlanView, target: PublishTarget, *, message: str
 ) -> Mapping[str, JsonValue]:
-    """Commit the result on top of HEAD and push it to a new branch. A second call updates that branch, if
-    the result, HEAD or the message has changed.
+    """Commit the result on top of HEAD and push it to a new branch. A second call updates that branch, if the
+    result, HEAD or the message has changed.
 
     Raises `PlanError` without a remote, or if the branch belongs to others or git fails; `RequestRefused` for
-    the default branch; `NeedsHuman` if commits of the user would be pushed that may not be; `InvalidName`;
-    the errors of an apply.
+    the default branch; `NeedsHuman` if the push would include commits of the user and the target does not
+    allow that; `InvalidName`; the errors of an apply.
     """
     from cleveragents.access.model.project import new_branch
     from cleveragents.api.plans.changes import commit_message
@@ -140,7 +140,7 @@ def publish_remote(plans: Plans, plan_id: str, branch: str | None, message: str 
     plan = plans.get(plan_id)
     url, marked, base = plan.resource.rpartition("#")
     if plan.branch is None or not marked:
-        problem = "a server does not push from its directories; publish the plan on that machine"
+        problem = "a server does not push from its own directories; publish the plan on the server's machine"
         raise RequestRefused(problem, "plan_id")
     name = (branch or BRANCH).replace("{plan}", plan.id)
     if name == base:  # guard: a result reaches the default branch by a pull request only

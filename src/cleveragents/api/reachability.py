@@ -39,5 +39,5 @@ def ensure_reachable(parts: PlanParts, plan: Plan) -> None:
     from cleveragents.core.errors import NeedsHuman
 
     if is_unreachable(parts, plan):
-        doctor = Remedy("doctor", text="Restore it, or see what else can be done")
+        doctor = Remedy("doctor", text="Restore the repository, or see what else can be done")
         raise NeedsHuman(plan.id, f"{plan.resource} is out of reach", (doctor,))

@@ -268,7 +268,7 @@ def directory_of(container: Container, resource: Resource) -> Path:
 
     path = Path(resource.location)
     if resource.home not in (None, container.home):  # guard: the same path here is another directory
-        raise SandboxRefused(resource.location, "it is on another machine: ask a server there")
+        raise SandboxRefused(resource.location, "the directory is on another machine: ask a server there")
     if not path.is_dir():
         raise SandboxRefused(resource.location, "the directory no longer exists")
     return path

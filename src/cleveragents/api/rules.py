@@ -50,8 +50,8 @@ class RuleView:
     id: str = shown(examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1D"])
     pattern: str = shown("the command; a final `*` stands for any further arguments", examples=["pytest *"])
     project: str = shown(examples=["shop"])
-    repository: str | None = shown("the only repository it applies to; null: all of the project")
-    plan: str | None = shown("the only plan it applies to, with its sub-plans; null: all plans")
+    repository: str | None = shown("the only repository that the rule applies to; null: all of the project")
+    plan: str | None = shown("the only plan that the rule applies to, with its sub-plans; null: all plans")
     created: datetime = shown(examples=["2026-11-15T12:00:00Z"])
     by: str | None = shown("the user who added it; null for the owner of the machine", examples=["ada"])
 
@@ -133,7 +133,10 @@ class LocalRules:
             return RuleScope.of_project(found.project, str(place))
         name = self._access.project(str(project), Role.OPERATOR).name
         if name == DEFAULT_PROJECT:  # guard: it may contain unrelated repositories
-            raise RequestRefused("a rule in the project default applies to one resource; name it", "resource")
+            raise RequestRefused(
+                "in the project default, a rule applies to one resource; pass the name of the resource",
+                "resource",
+            )
         return RuleScope(name)
 
 
@@ -152,7 +155,9 @@ class HttpRules:
         self, pattern: str, *, resource: str | Path | None = None, project: str | None = None
     ) -> RuleView:
         if isinstance(resource, Path):  # guard: the server's files are not this machine's
-            raise RequestRefused(f"a server does not see {resource} on this machine; name a resource")
+            raise RequestRefused(
+                f"a server cannot read {resource} on this machine; pass the name of a resource"
+            )
         body = {"pattern": pattern, "resource": resource, "project": project}
         return view_of(RuleView, self._http.post("/rules", body))
 
@@ -178,7 +183,7 @@ def _view_of(rule: ApprovalRule) -> RuleView:
 
 @dataclass(frozen=True, slots=True)
 class CallAnswer:
-    """A person's answer to a pending call: `number`, or None for the one that is pending."""
+    """A person's answer to the pending call with this `number`; None: to whichever call is pending."""
 
     granted: bool
     number: int | None = None

@@ -25,7 +25,7 @@ _LONGEST = 200
 _MOST_MATCHES = 3
 _AROUND = 60
 _MOST_MASKED = 400
-"""Texts that one search masks: masking is what a search costs."""
+"""Maximum number of texts that one search masks. Masking takes most of the time of a search."""
 _MOST_CHARACTERS = 4_000_000
 
 
@@ -34,7 +34,7 @@ class TextMatch:
     """A text of a plan that contains the query."""
 
     place: Place = shown(
-        "where: the goal, the answer, the transcript, or the changes that the agent made",
+        "the place of the match: the goal, the answer, the transcript, or the changes",
         examples=["transcript"],
     )
     text: str = shown("the text around the match: one line, masked", examples=["… total() takes 10 % off …"])

@@ -193,6 +193,6 @@ def checked_actor(parts: PlanParts, text: str, root: Path) -> tuple[str, str]:
         raise InvalidActor(SOURCE, (f"{actor.name} is reserved for built-in actors; use another name",))
     for node in actor.nodes:
         if isinstance(node, AgentNode):  # guard: it would run with the rights of the server's own user
-            why = "it starts a program, which only actors installed on the server may do; name one of those"
+            why = "only actors that are installed on the server may start a program; name one of those"
             raise InvalidActor(SOURCE, (f"node {node.name}: {why} (NAMESPACE/NAME)",))
     return actor.name, kept

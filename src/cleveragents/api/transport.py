@@ -53,7 +53,7 @@ _STREAM_SECONDS = 60.0
 _CONNECT_SECONDS = 10.0
 _PAGE = 1000
 _SHORTEST_TOKEN = 8
-"""A shorter token would be found within ordinary words."""
+"""Minimum length of a token. A shorter one could occur within ordinary words, and masking would hide them."""
 _EXAMPLE = "https://agents.example or http://localhost:8000"
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _NOT_AGAIN = ("remote-unreachable", "outcome-unknown")
@@ -158,9 +158,9 @@ class HttpTransport:
         items, following = said["items"], said["next"]
         with understood(said.status):
             if not isinstance(items, list):
-                raise TypeError("its `items` are not a list")
+                raise TypeError("the field `items` is not a list")
             if following is not None and (not items or following == after):  # guard: this would never end
-                raise ValueError("the list neither continues nor ends")
+                raise ValueError("the server sent the same page of the list twice")
         return items, following
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -340,7 +340,7 @@ class HttpTransport:
         except (httpx.LocalProtocolError, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
             raise self.unreachable(error) from None
         except httpx.DecodingError as error:
-            problem = f"its answer cannot be decoded: {self._masked(str(error))}"
+            problem = f"the server's answer cannot be decoded: {self._masked(str(error))}"
             raise ServerFailed(problem, "answer-not-understood", 200) from None
         except UnicodeEncodeError:
             raise RequestRefused("the request has text that is not valid Unicode") from None
@@ -369,7 +369,7 @@ def _usable(token: str) -> str:
     """
     stripped = token.strip()
     if not stripped:
-        raise ConfigurationError("token", "the token is empty; set it or omit it")
+        raise ConfigurationError("token", "the token is empty; set a token, or omit it")
     if not (stripped.isascii() and stripped.isprintable()):
         raise ConfigurationError("token", "the token has invalid characters; copy it again")
     return stripped

@@ -62,10 +62,13 @@ class UntrustedFileView:
     """A file that has an effect only while its content is trusted."""
 
     path: str = shown(examples=[_FILE])
-    digest: str = shown("SHA-256 of its content", examples=[_DIGEST])
+    digest: str = shown("SHA-256 of the file's content", examples=[_DIGEST])
     size: int = shown("bytes", examples=[412])
     trusted: bool = shown("whether this content is trusted", examples=[False])
-    preview: tuple[str, ...] = shown("what it would run and receive, or its first lines; masked")
+    preview: tuple[str, ...] = shown(
+        "the commands that the file runs and the variables they receive, or its first lines; "
+        "secrets are masked"
+    )
 
 
 @view
@@ -96,7 +99,10 @@ class RevokedTrustView:
 class TrustedFileView:
     """A trusted content."""
 
-    path: str = shown("for a git remote, below its name", examples=[f"remote:9f86/{_FILE}"])
+    path: str = shown(
+        "the path of the file; for a git remote, below the name of the remote",
+        examples=[f"remote:9f86/{_FILE}"],
+    )
     digest: str = shown(examples=[_DIGEST])
     trusted: datetime = shown("when", examples=["2026-11-15T12:00:00Z"])
 
@@ -192,7 +198,7 @@ class LocalTrust:
             survey = self._store.survey(repository_root(path))
             return survey, survey.files
         if not path.exists():
-            raise ConfigurationError(str(path), "does not exist; name a repository or one of its files")
+            raise ConfigurationError(str(path), "does not exist; pass a repository or one of its files")
         root = repository_root(path.parent)
         survey = self._store.survey(root)
         wanted = os.path.relpath(Path(os.path.realpath(path.parent)) / path.name, root)
@@ -224,7 +230,7 @@ class HttpTrust:
 
 def _path(resource: str | Path) -> str:
     if isinstance(resource, Path):  # guard: the server's files are not this machine's
-        raise RequestRefused(f"a server does not see {resource} on this machine; name a resource")
+        raise RequestRefused(f"a server cannot read {resource} on this machine; pass the name of a resource")
     return f"{resource_path(resource)}/trust"
 
 

@@ -49,7 +49,9 @@ class TokenView:
     label: str = shown(examples=["laptop"])
     created: datetime = shown(examples=[_MOMENT])
     expires: datetime | None = shown(examples=[None])
-    made_with: str | None = shown("the token that issued it, revoked with it", examples=[None])
+    made_with: str | None = shown(
+        "the token that issued this one; revoking it revokes this one, too", examples=[None]
+    )
 
 
 @view

@@ -38,7 +38,7 @@ class ServerResponse(dict[str, Any]):
         self.status = status
 
     def __missing__(self, name: str) -> Any:
-        raise _not_understood(ValueError(f"it has no `{name}`"), self.status)
+        raise _not_understood(ValueError(f"the field `{name}` is missing"), self.status)
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def _not_understood(error: Exception, status: int) -> ServerFailed:
     words = redact_text(on_one_line(str(error)))[:_MOST_WORDS] or type(error).__name__
     if isinstance(error, LookupError):
         words = f"{words} is missing"
-    problem = f"cannot read the server's answer: {words}; its version may differ"
+    problem = f"cannot read the server's answer: {words}; the server may have another version"
     return ServerFailed(problem, _NOT_UNDERSTOOD, status)
 
 

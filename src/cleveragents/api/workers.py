@@ -55,16 +55,16 @@ class WorkerView:
     pid: int = shown(examples=[4711])
     engine: str = shown(examples=["embedded"])
     queue: str = shown(examples=["plans"])
-    concurrency: int = shown("how many jobs it runs in parallel", examples=[4])
-    running: int = shown("how many jobs it runs now", examples=[2])
+    concurrency: int = shown("how many jobs the worker runs in parallel", examples=[4])
+    running: int = shown("how many jobs the worker runs now", examples=[2])
     state: Literal["working", "idle", "draining", "gone", "lost"] = shown(
-        "idle: it has no job; lost: its process is gone, or it has not reported for a minute",
+        "idle: the worker has no job; lost: its process is gone, or it has not reported for a minute",
         examples=["working"],
     )
     started: datetime = shown(examples=["2026-11-15T12:00:00Z"])
-    seen: datetime = shown("when it last reported", examples=["2026-11-15T12:03:00Z"])
+    seen: datetime = shown("when the worker last reported", examples=["2026-11-15T12:03:00Z"])
     isolation: Literal["bubblewrap", "none"] | None = shown(
-        "what isolates the commands it runs; null if unknown", examples=["bubblewrap"]
+        "the isolation of the commands that the worker runs; null if unknown", examples=["bubblewrap"]
     )
 
 

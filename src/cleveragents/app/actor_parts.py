@@ -287,7 +287,7 @@ class ActorParts:
         return self.models.facts(model).context_tokens // 4 if model else _FILES_TOKENS
 
     def _model_of(self, ground: ActorPhase) -> str:
-        """Return the model of nodes that name none; empty if only external agents work."""
+        """Return the default model of the plan's nodes; empty if all nodes run external agents."""
         default = self._container.settings.models.default
         return str(ground.job.payload.get("model") or ground.casting.model or default)
 

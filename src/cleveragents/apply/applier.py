@@ -94,7 +94,7 @@ class TreeApplier:
             self._engine.recovery.recover_held(apply_target.resource, plan_id)
             last = self._engine.journal.last_of_plan(plan_id)
             if last is None or last.kind != "apply":
-                raise ApplyRefused(plan_id, "it has no apply to undo")
+                raise ApplyRefused(plan_id, "the plan has no apply to undo")
             merge_input = MergeInput("undo", plan_id, last.journal.merged, last.journal.ours, last.journal)
             with self._prepared(apply_target, merge_input) as preparation:
                 yield preparation
@@ -241,9 +241,9 @@ def ensure_no_git_directory(
     found = [directory for directory in sorted(touched) if _is_git_directory(directory, is_there)]
     if found:
         named = ", ".join(directory or "." for directory in found[:_MOST_NAMED])
-        reason = f"it would write to a git directory, whose configuration can run programs: {named}"
+        reason = f"the result would write to a git directory, whose configuration can run programs: {named}"
         paths = [path for directory in found for path in ([directory] if directory else sorted(touched[""]))]
-        review = [Remedy("plan.review", plan_id, {"reject": path}, "Leave it out") for path in paths]
+        review = [Remedy("plan.review", plan_id, {"reject": path}, "Leave the files out") for path in paths]
         raise ApplyRefused(plan_id, reason, remedies=tuple(review[:_MOST_NAMED]))
 
 

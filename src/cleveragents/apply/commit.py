@@ -62,8 +62,8 @@ class CommitBuilder:
         if merged.conflicts:
             named = ", ".join(conflict.path for conflict in merged.conflicts)
             raise self._refused(
-                f"it depends on your uncommitted changes ({named}); commit them first, or "
-                "apply without a commit"
+                f"the result depends on your uncommitted changes ({named}); commit them first, or apply "
+                "without a commit"
             )
         if not merged.changes:
             return None

@@ -240,7 +240,7 @@ def exchange(one: Place, other: Place, spare: Place) -> None:
     present = os.stat(other[1], dir_fd=other[0], follow_symlinks=False)
     if not os.path.samestat(kept, present):  # guard: the kept file must be the replaced one
         os.unlink(spare[1], dir_fd=spare[0])
-        raise FileExistsError(errno.EEXIST, "it was replaced during the apply", other[1])
+        raise FileExistsError(errno.EEXIST, "the file was replaced during the apply", other[1])
     os.rename(one[1], other[1], src_dir_fd=one[0], dst_dir_fd=other[0])
     os.rename(spare[1], one[1], src_dir_fd=spare[0], dst_dir_fd=one[0])
 

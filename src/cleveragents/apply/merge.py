@@ -34,10 +34,12 @@ __all__ = [
 
 _LINES_SHOWN = 40
 
-_ENTRY_ONLY = ".gitmodules no longer names it; remove its directory in the plan, too, or keep both"
-_SECTION_ONLY = ".gitmodules names it, but a plan cannot add it; add it yourself with `git submodule add`"
+_ENTRY_ONLY = ".gitmodules no longer names the submodule; also remove its directory in the plan, or keep both"
+_SECTION_ONLY = (
+    ".gitmodules names the submodule, but a plan cannot add submodules; run `git submodule add` yourself"
+)
 _UNREADABLE = "git cannot read it"
-_MOVED = "the plan needs another commit of it; check that out in its directory yourself"
+_MOVED = "the plan needs another commit of the submodule; check it out in its directory yourself"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,18 +28,18 @@ __all__ = [
 
 _WORDS = {
     "content": "both sides changed the same lines",
-    "binary": "both sides changed it, and it is binary",
-    "add/add": "both sides created it",
-    "modify/delete": "one side changed it and the other deleted it",
-    "rename/delete": "one side renamed it and the other deleted it",
-    "rename/rename": "the two sides renamed it differently",
-    "file/directory": "it is a file on one side and a directory on the other",
+    "binary": "both sides changed the file, and it is binary",
+    "add/add": "both sides created the file",
+    "modify/delete": "one side changed the file, and the other deleted it",
+    "rename/delete": "one side renamed the file, and the other deleted it",
+    "rename/rename": "the two sides renamed the file differently",
+    "file/directory": "a file on one side and a directory on the other",
     "in the way": "the path of the new file is taken",
     "a rename that cannot be named": "a rename is ambiguous",
 }
 _ONE_SIDED = {
-    "not checked out": "it is outside your sparse checkout",
-    "submodule": "it is a submodule",
+    "not checked out": "the file is outside your sparse checkout",
+    "submodule": "the path is a submodule",
 }
 
 

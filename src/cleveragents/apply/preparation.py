@@ -90,7 +90,9 @@ class PreparedMerge:
     def _use(self) -> None:
         """Claim the single use. Raises `ApplyRefused`, `ApplyConflict`."""
         if not self._usable:  # guard: never without the resource's lock, and never twice
-            raise ApplyRefused(self._merge_input.plan_id, "its preparation has ended; prepare it again")
+            raise ApplyRefused(
+                self._merge_input.plan_id, "the preparation has expired; prepare the apply again"
+            )
         if self._merge.conflicts:
             paths = tuple(conflict.path for conflict in self._merge.conflicts)
             raise ApplyConflict(self._merge_input.plan_id, paths, "\n".join(map(str, self._merge.conflicts)))
@@ -129,7 +131,9 @@ class TreePreparation(PreparedMerge):
         changed = [path for path in merge.ignored if path in planned][:_MOST_NAMED]
         if changed:
             reason = f"git ignores your {', '.join(changed)}, so the agent must not read it"
-            review = [Remedy("plan.review", plan_id, {"reject": path}, "Leave it out") for path in changed]
+            review = [
+                Remedy("plan.review", plan_id, {"reject": path}, "Leave the file out") for path in changed
+            ]
             raise ApplyRefused(plan_id, reason, remedies=tuple(review))
         gone = (index_line(0, "0" * len(merge.ours), path) for path in merge.ignored)
         return repository.tree_with(merge.ours, gone, self._apply_target.index.with_suffix(".current"))
@@ -184,7 +188,7 @@ class TreePreparation(PreparedMerge):
         filtered = self._apply_target.filtered(strange)
         if filtered:
             reason = f"{', '.join(filtered)} uses a filter that only your own git runs"
-            text = "Leave it out and change it yourself"
+            text = "Leave the file out and change it yourself"
             review = Remedy("plan.review", self._merge_input.plan_id, {"reject": None}, text)
             raise ApplyRefused(self._merge_input.plan_id, reason, remedies=(review,))
         if strange:  # guard: later edits are detected when the bytes are swapped out

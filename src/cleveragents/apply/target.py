@@ -49,9 +49,9 @@ __all__ = [
 
 _OUTSIDE = "apply follows renames only in git repositories; if you renamed it, rename it back and apply again"
 _UNTRACKED = "apply follows only renames of tracked files; if you renamed it, `git add` it and apply again"
-_DEINIT = "it is checked out; run `git submodule deinit {}`, then apply again"
+_DEINIT = "the submodule is checked out; run `git submodule deinit {}`, then apply again"
 _CHECK_OUT = "check it out (`git sparse-checkout add {}`), then apply again"
-_IGNORED = "its content is not shown, because git ignores it"
+_IGNORED = "the content is not shown, because git ignores the file"
 _STAGING = re.compile(r"(?:\.cleveragents-)?[0-9A-HJKMNP-TV-Z]{26}")
 
 # Below the limit of every kernel for one argument list.
@@ -59,7 +59,7 @@ _ARGUMENT_BYTES = 100_000
 _GONE = ("modify/delete", "rename/delete")
 
 Untracked = Callable[[Collection[str]], Collection[str]]
-"""A function that returns the untracked ones of some paths."""
+"""A function that returns those of the given paths that git does not track."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class ApplyTarget:
                 plan_id,
                 f"{found[0]} holds the only copies of files from an interrupted apply; "
                 "check them, then remove the directory",
-                remedies=(Remedy("doctor", text="Finish it on the machine that started it"),),
+                remedies=(Remedy("doctor", text="Finish the apply on the machine that started it"),),
             )
 
     def begin(self) -> None:
@@ -161,8 +161,8 @@ class ApplyTarget:
         return replace(merge, conflicts=blocked) if blocked else merge
 
     def _concealed(self, merge: MergeResult, overlooked: Sequence[str]) -> MergeResult:
-        """Name the ignored files among `overlooked`, and remove their content from the conflicts, which also
-        other users of a server can read.
+        """Record the ignored files among `overlooked` in the merge result, and remove their content from the
+        conflicts, because other users of a server can read conflicts.
         """
         drift, planned = merge.drift, states_in(self.repository, merge.theirs, overlooked)
         ignored = [path for path in overlooked if path in drift and drift[path].after != planned.get(path)]
@@ -196,8 +196,8 @@ class ApplyTarget:
         return frozenset(paths).difference(listed)
 
     def _overlooked(self, merge: MergeResult) -> list[str]:
-        """Return files that exist here although the tree of `ours` lacks them, because git ignores them, and
-        that another side of the merge has.
+        """Return ignored files of the user that are missing in the tree `ours` but occur on another side of
+        the merge.
         """
         lacking = {path for path, change in merge.changes.items() if change.before is None}
         lacking -= merge.drift.keys()  # an untracked file that the merge kept apart
@@ -216,7 +216,9 @@ class ApplyTarget:
         unknown = [path for path in coming if path not in known]
         if unknown:  # guard: it would be lost silently
             reason = f"{unknown[0]} is a submodule that is not in your index"
-            raise ApplyRefused(plan_id, f"{reason}; apply it with a commit, or add it yourself")
+            raise ApplyRefused(
+                plan_id, f"{reason}; apply the plan with a commit, or add the submodule yourself"
+            )
 
     def _refused(self, merge: MergeResult) -> tuple[FileConflict, ...]:
         """Return the obstacles to a merge without conflicts."""

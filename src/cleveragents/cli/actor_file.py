@@ -73,7 +73,7 @@ def runnable_name(session: Session, name: str) -> str:
     file and exits.
     """
     if name == "-":
-        raise click.UsageError("pass a file, not -: a resume reads the actor again")
+        raise click.UsageError("pass a file instead of -: the actor is read again when the plan is resumed")
     if not is_actor_file(name):
         return name
     named_actor(session, name)

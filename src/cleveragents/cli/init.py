@@ -258,7 +258,10 @@ def _test(session: Session, choice: _Choice, *, asks: bool) -> None:
         return
     progress(f"{choice.model} answered in {trial.seconds:.1f} s, cost: {trial.cost}")
     if trial.tool_calls in ("text", "none"):
-        progress("the model does not call tools natively; goals use builtin/solo, so pass a --check")
+        progress(
+            "the model has no native tool calls, so goals use the actor builtin/solo; pass --check "
+            "to verify its work"
+        )
 
 
 def _write(choice: _Choice) -> None:

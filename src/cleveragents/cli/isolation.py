@@ -45,4 +45,4 @@ def ensure_isolated(
     if not allowed and not settings.allow_unisolated:  # guard: commands of other users are isolated
         raise NotIsolated(problem, f"{remedy}, or pass --allow-unisolated")
     progress(f"warning: commands of plans are not isolated: {problem}")
-    progress("  every command has the permissions of this user, for the database as well")
+    progress("  every command can read and change everything that this user can, including the database")

@@ -137,7 +137,9 @@ def _check_section(section: str, content: object, path: Path, text: str) -> None
         return
     source = _place(path, text, section, "") if empty else _place(path, text, "", section)
     key = find_key(section, source)
-    raise ConfigurationError(source, f"{key.dotted!r} in quotes is not a setting; write {key.dotted} = …")
+    raise ConfigurationError(
+        source, f"{key.dotted!r} in quotes is not a setting; write {key.dotted} = … without quotes"
+    )
 
 
 def _check_theirs(key: Key, source: str) -> None:

@@ -83,7 +83,7 @@ class AuditSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """Keys and external anchors of the audit log."""
 
     key_file: Annotated[
-        str, Meta(description="file with the key that seals the log's head; empty: audit.key beside the log")
+        str, Meta(description="file with the key that signs the log's head; empty: audit.key beside the log")
     ] = ""
     anchor: Annotated[
         str,
@@ -96,7 +96,7 @@ class AuditSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         str, Meta(description="Ed25519 private key that signs anchors; empty: anchor.key beside the log")
     ] = ""
     anchor_public_key_file: Annotated[
-        str, Meta(description="public keys that verify anchors; empty: that of the private key")
+        str, Meta(description="public keys that verify anchors; empty: the public key of the private key")
     ] = ""
     anchor_token_variable: Annotated[
         str, Meta(description="environment variable with the bearer token for an anchor URL")

@@ -326,7 +326,7 @@ class ContextSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     executor: Annotated[str, _part("runs strategies")] = ""
     deduplicator: Annotated[str, _part("merges search results")] = ""
     scorer: Annotated[str, _part("ranks files")] = ""
-    depths: Annotated[str, _part("decides at which depths a place can be shown")] = ""
+    depths: Annotated[str, _part("decides how much detail of each definition can be shown")] = ""
     packer: Annotated[str, _part("selects fragments")] = ""
     orderer: Annotated[str, _part("orders fragments")] = ""
     preamble: Annotated[str, _part("writes the text before the fragments")] = ""

@@ -219,17 +219,17 @@ def _problem(rule: CommandRule) -> str | None:
     """Return why a rule with these words is refused, or None."""
     words = rule.words
     if not words or not words[0]:
-        return "it names no program"
+        return "the rule names no program"
     if "=" in words[0]:
-        return "it begins with a variable; name the program first"
+        return "the rule begins with a variable; name the program first"
     if sum(map(len, words)) > _MOST_CHARACTERS:
-        return f"it has more than {_MOST_CHARACTERS} characters"
+        return f"the rule has more than {_MOST_CHARACTERS} characters"
     if not all(word.isprintable() for word in words):  # guard: a rule is what a person reads
-        return "it contains line breaks or invisible characters"
+        return "the rule contains line breaks or invisible characters"
     if any(_MASK in word for word in words):
-        return "it contains a masked secret"
+        return "the rule contains a masked secret"
     if argv_of({"argv": words}) is None:
-        return "it passes a script with special characters to a shell"
+        return "the rule passes a script with special characters to a shell"
     return _breadth(words) if rule.more else None
 
 
@@ -239,11 +239,11 @@ def _breadth(words: tuple[str, ...]) -> str | None:
     if runner:
         rest = words[runner:]
         if not rest or rest[0].startswith("-"):
-            return f"`{shlex.join(words[:runner])}` runs any program; name the program"
+            return f"`{shlex.join(words[:runner])}` can run any program; name the program it runs"
         return _breadth(rest)
     program, second = _program(words[0]), words[1] if len(words) > 1 else ""
     if any((program, *words[1:])[: len(one)] == one for one in _EVALUATORS):
-        return "its arguments can be any command or code; allow the exact command instead"
+        return "the arguments can be any command or code; allow the exact command instead"
     if program in _LAUNCHERS:
         return f"`{words[0]}` runs any program or code in its arguments; allow the exact command instead"
     if program in _INTERPRETERS:
@@ -253,7 +253,7 @@ def _breadth(words: tuple[str, ...]) -> str | None:
     if program in _TOOLBOXES and (not second or second.startswith("-")):
         return f"`{words[0]}` has many commands; name one, as in `{words[0]} {_example(program)} *`"
     if _can_become_runner(words):
-        return f"a command of `{shlex.join(words)}` runs any program; name one that does not"
+        return f"a command of `{shlex.join(words)}` can run any program; name a command that cannot"
     return None
 
 

@@ -167,7 +167,7 @@ PROFILES: Mapping[str, Policy] = MappingProxyType(
 )
 
 READ_ONLY = _policy("read-only", "+--------")
-"""The policy of an actor that only thinks; users cannot choose it."""
+"""The policy of an actor that may only read; users cannot choose it."""
 DEFAULT_PROFILE = "supervised"
 
 

@@ -44,7 +44,9 @@ AGENT_TOOL = "agent"
 """Runs external agents, only for nodes of actors: no list of tools contains it."""
 
 _ROUNDS = 50_000
-"""About 20 ms per guess, so that a secret in the arguments cannot be found by trying likely values."""
+"""Rounds of the approval digest: each guess costs about 20 ms, so that a secret in the arguments cannot be
+found by trying likely values.
+"""
 
 
 @dataclass(frozen=True, slots=True)

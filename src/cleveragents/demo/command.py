@@ -117,7 +117,7 @@ def conclude(
     """Print the outcome and return the exit code. Removes the directory if there is nothing to inspect."""
     _show(output, performance, seconds, verbose)
     if not performance.kept:
-        progress(f"a promise was not kept; the state is in {directory}")
+        progress(f"a promise was broken; the state is in {directory}")
         return 1
     if keep:
         _tell_how_to_look(performance, directory)

@@ -122,7 +122,7 @@ def _refused_whole(story: Story, found: Evidence) -> Promise:
     others = found.files.get("test_prices.sh") == FILES["test_prices.sh"]
     others = others and "tax" not in found.files.get("README.md", "")
     kept = states == [PlanState.APPLIED, PlanState.CONSTRAINED] and both_sides and first_only and others
-    shown = "discount applied, nothing of tax" if kept else "their changes are MIXED UP"
+    shown = "discount applied, none of tax's changes written" if kept else "their changes are MIXED UP"
     return Promise("a conflicting plan is refused completely", kept, shown)
 
 

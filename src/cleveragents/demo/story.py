@@ -196,7 +196,7 @@ class DemoDriver:
         for decision in made["discount"]:
             instead = f", not {decision.made.alternatives[0].choice}" if decision.made.alternatives else ""
             shown.append(f"{decision.made.question} → {decision.made.choice}{instead}")
-        self._say("Strategize", f"{count}, based on reading; those of the discount plan:", *shown)
+        self._say("Strategize", f"{count}, based on reading; the decisions of the discount plan:", *shown)
 
     def _is_past_strategize(self, label: str) -> bool:
         return self._plan(label).phase not in (Phase.ACTION, Phase.STRATEGIZE)
@@ -205,7 +205,7 @@ class DemoDriver:
         until("the catalogue plan to go on", lambda: self._owner("catalogue") != doomed.name)
         line = f"line {self._story.lines_before_kill} of {LINES}"
         killed = f"kill -9 {doomed.pid}: {doomed.name} dies at {line} of the catalogue"
-        self._say("Execute", f"{killed}; {crew.name} takes it over")
+        self._say("Execute", f"{killed}; {crew.name} takes over the plan")
 
     def _cancel(self) -> None:
         """Cancel, twice, a plan whose processes ignore SIGTERM and hide from their parent."""

@@ -211,12 +211,17 @@ def _record(row: LogRow) -> AuditRecord:
     try:
         event_type = EventType.parse(row.event_type)
     except UnknownEventType as error:
-        problem = f"its type {row.event_type!r} is unknown: a newer version wrote it, or it was changed"
+        problem = (
+            f"the event type {row.event_type!r} is unknown: a newer version wrote the row, or the row "
+            "was changed"
+        )
         raise AuditLogBroken(row.position, problem) from error
     try:
         occurred_at = datetime.fromisoformat(row.occurred_at)
         payload = FrozenObject(json.loads(row.payload))
     except (ValueError, AttributeError) as error:
-        raise AuditLogBroken(row.position, "its content was changed after it was written") from error
+        raise AuditLogBroken(
+            row.position, "the content of the row was changed after it was written"
+        ) from error
     event = DomainEvent(event_type, row.subject, row.event_id, occurred_at, payload)
     return AuditRecord(row.position, event, row.previous_hash, row.hash)

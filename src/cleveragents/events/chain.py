@@ -82,11 +82,11 @@ def follow_chain(tip: Tip, rows: Iterable[LogRow]) -> Tip:
     """
     for row in rows:
         if row.position != tip.rows + 1:
-            raise AuditLogBroken(tip.rows + 1, "it is missing")
+            raise AuditLogBroken(tip.rows + 1, "the row is missing")
         if row.previous_hash != tip.hash:
-            raise AuditLogBroken(row.position, "it does not follow on from its predecessor")
+            raise AuditLogBroken(row.position, "the row does not continue the hash chain of the row before")
         if row.expected_hash() != row.hash:
-            raise AuditLogBroken(row.position, "its content was changed")
+            raise AuditLogBroken(row.position, "the content of the row was changed")
         tip = Tip(row.position, row.hash)
     return tip
 

@@ -278,11 +278,11 @@ def _tip(connection: Connection, head: Tip) -> Tip:
 
 def _chain_on(connection: Connection, head: Tip, last: Tip) -> Tip:
     if last.rows < head.rows:
-        raise AuditLogBroken(last.rows + 1, f"it is missing; the head attests {head.rows} rows")
+        raise AuditLogBroken(last.rows + 1, f"the row is missing; the head attests {head.rows} rows")
     if head != EMPTY:
         query = select(events).where(events.c.position == head.rows)
         if [row.hash for row in log_rows(connection, query)] != [head.hash]:
-            raise AuditLogBroken(head.rows, "it is not the row that the head attests")
+            raise AuditLogBroken(head.rows, "the row differs from the one that the head attests")
     return follow_chain(head, rows_after(connection, head.rows))
 
 
@@ -397,7 +397,9 @@ def _holder(connection: Connection) -> str | None:
 
 
 def log_rows(connection: Connection, query: Select[Any]) -> list[LogRow]:
-    """Return the rows of a query on `events`; a value that is not text gets one that no hash matches."""
+    """Return the rows of a query on `events`. A value that is not text is replaced by one that matches no
+    hash.
+    """
     try:
         return [_row(*found) for found in connection.execute(query)]
     except OperationalError:

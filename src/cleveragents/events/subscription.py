@@ -96,7 +96,7 @@ class DeliveryTally:
 
 
 Detach = Callable[["Subscription", bool, float], bool]
-"""`(subscription, wait, timeout)`: the bus's part of an unsubscribe."""
+"""A function `(subscription, wait, timeout)` that does the bus's part of an unsubscribe."""
 
 
 class Subscription:

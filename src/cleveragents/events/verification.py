@@ -119,7 +119,7 @@ def check_anchors(anchors: AnchorSet, hashes: Mapping[int, str], rows: int) -> I
         yield LogFinding(rows + 1, f"{_missing(rows + 1, most.tip.rows)} from the end of the log: {problem}")
     foreign = [anchor for anchor in anchors.anchors if anchor.log != hashes.get(1)]
     if foreign and rows:
-        problem = f"it is not the first event of the log that the anchor of {foreign[0].time} records"
+        problem = f"the row is not the first event of the log that the anchor of {foreign[0].time} records"
         yield LogFinding(1, f"{problem}: the log was rewritten, or {anchors.source} anchors another log")
     own = [anchor for anchor in anchors.anchors if anchor.log == hashes.get(1) and anchor.tip.rows <= rows]
     changed = [anchor for anchor in own if hashes.get(anchor.tip.rows) != anchor.tip.hash]
@@ -128,7 +128,7 @@ def check_anchors(anchors: AnchorSet, hashes: Mapping[int, str], rows: int) -> I
         below = (anchor.tip.rows for anchor in own if anchor.tip.rows < first.tip.rows)
         start = max(below, default=1) + 1
         which = f"events {start} to {first.tip.rows}" if start < first.tip.rows else "it"
-        problem = f"it is not the event that the anchor of {first.time} records: {which} changed since"
+        problem = f"the row is not the event that the anchor of {first.time} records: {which} changed since"
         yield LogFinding(first.tip.rows, problem)
 
 
@@ -148,27 +148,29 @@ def _problems_of(connection: Connection, row: LogRow, last: Tip) -> Iterator[Log
     if row.position != last.rows + 1:
         yield LogFinding(last.rows + 1, _missing(last.rows + 1, row.position - 1))
     if row.expected_hash() != row.hash:
-        yield LogFinding(row.position, "its content was changed after it was written")
+        yield LogFinding(row.position, "the content of the row was changed after it was written")
     if row.previous_hash != last.hash and row.position == last.rows + 1:
         yield LogFinding(row.position, _misplaced(connection, row))
 
 
 def _misplaced(connection: Connection, row: LogRow) -> str:
     if row.previous_hash == GENESIS:
-        return "it was the first row: rows were reordered"
+        return "this was the first row: rows were reordered"
     query = select(events.c.position).where(events.c.hash == row.previous_hash)
     before = connection.execute(query).scalar()
     if before is None:
-        return "the row before it was removed or replaced"
-    return f"it belongs right after the row now at {before}: rows were reordered"
+        return "the row before this one was removed or replaced"
+    return f"the row belongs right after the row now at {before}: rows were reordered"
 
 
 def _missing(first: int, last: int) -> str:
-    return "it was removed" if first == last else f"it and all rows up to {last} were removed"
+    return "the row was removed" if first == last else f"all rows from this one to {last} were removed"
 
 
 def _problems_of_head(head: Tip, last: Tip, attested_hash: str | None) -> Iterator[LogFinding]:
     if head.rows > last.rows:
         yield LogFinding(last.rows + 1, f"{_missing(last.rows + 1, head.rows)} from the end of the log")
     elif attested_hash is not None and attested_hash != head.hash:
-        yield LogFinding(head.rows, "it is not the row that the head attests: the log was rewritten")
+        yield LogFinding(
+            head.rows, "the row differs from the one that the head attests: the log was rewritten"
+        )

@@ -84,7 +84,7 @@ def merged_trees(
     merged = GitMergeResult(tree, sides, _stages(fields), tuple(_messages(fields)))
     if conflicted and not merged.stages and not merged.messages:
         # Never observed; but a conflict must never pass for a clean merge.
-        raise GitFailed("merge-tree", "it reports unnamed conflicts")
+        raise GitFailed("merge-tree", "git reports conflicts without file names")
     return merged
 
 

@@ -95,7 +95,7 @@ _HARMLESS = (
 STREAMED = {"core.bigFileThreshold": "1m", "pack.compression": "0", "core.looseCompression": "1"}
 
 SecondsLeft = Callable[[], float]
-"""Return the seconds left. Called repeatedly; its exceptions are passed on."""
+"""A function that returns the seconds left. It is called repeatedly, and its exceptions are passed on."""
 _LOOK_SECONDS = 0.1
 _CHUNK_BYTES = 1 << 20
 

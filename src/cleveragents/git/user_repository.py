@@ -129,7 +129,7 @@ def look_at(resource: Path) -> UserRepository:
     sandboxes.
     """
     if "\n" in str(resource):
-        raise SandboxRefused(str(resource), "its name contains a line break, which git does not support")
+        raise SandboxRefused(str(resource), "the name contains a line break, which git does not support")
     environment = user_environment()
     with (
         RunningGit("rev-parse", *_FACTS, environment=environment, directory=resource) as facts,
@@ -139,12 +139,14 @@ def look_at(resource: Path) -> UserRepository:
         lines = os.fsdecode(told).split("\n")
         if lines[0] == "true":
             raise SandboxRefused(
-                str(resource), "it is a bare repository, without a working tree; clone it and use the clone"
+                str(resource), "this is a bare repository, without a working tree; clone it and use the clone"
             )
         if len(lines) < 6:
-            raise SandboxRefused(str(resource), words or "it is not a git repository")
+            raise SandboxRefused(str(resource), words or "this is not a git repository")
         if not Path(lines[4]).samefile(resource):
-            raise SandboxRefused(str(resource), f"it is inside the repository {lines[4]}; use that one")
+            raise SandboxRefused(
+                str(resource), f"the directory is inside the repository {lines[4]}; use that repository"
+            )
         configured = list(_scoped(settings.finish()[0]))
     common = (resource / lines[2]).resolve()
     if not is_object_store(common / "objects"):
@@ -253,7 +255,7 @@ def _unborn_branch(resource: Path) -> str | None:
     try:
         said = run_git("symbolic-ref", "HEAD", environment=environment, directory=resource)
     except GitFailed as error:
-        raise SandboxRefused(str(resource), f"its HEAD is invalid: {error.problem}") from error
+        raise SandboxRefused(str(resource), f"the repository's HEAD is invalid: {error.problem}") from error
     return os.fsdecode(said).strip()
 
 

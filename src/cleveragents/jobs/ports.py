@@ -139,9 +139,9 @@ class JobStore(Protocol):
     def request_cancel(self, job_id: str, reason: str, *, now: datetime) -> Job:
         """Cancel a queued job immediately; mark a running one for its owner.
 
-        The first reason stays, unless it was for a stop that allows a resume and this request is a cancel.
-        Any other repeated request for a running job changes nothing and returns the job. Raises
-        `JobAlreadyEnded` if there is nothing left to cancel.
+        The first reason is kept, with one exception: a cancel replaces the reason of an earlier stop that
+        allows a resume. Any other repeated request for a running job changes nothing and returns the job.
+        Raises `JobAlreadyEnded` if there is nothing left to cancel.
         """
         ...
 

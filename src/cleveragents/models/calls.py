@@ -318,8 +318,8 @@ class _Heard:
 
 
 def _decisive(first: ModelUnavailable, last: ModelUnavailable) -> ModelUnavailable:
-    """Return the error of a call that neither the model nor the fallback answered: a plan waits for a usage
-    limit only if the model has reached it, and for the one that resets first.
+    """Return the error to raise if neither the model nor the fallback answered. A usage limit is raised only
+    if the model itself has reached one; if both have, the one that resets first.
     """
     if isinstance(first, UsageLimited) and isinstance(last, UsageLimited):
         return min(first, last, key=lambda one: inf if (wait := one.retry_after_seconds) is None else wait)

@@ -202,7 +202,9 @@ class ModelCatalogue:
             problem = f"{variables[0]} has no key; {_where_keys_go(variables)}"
             raise ConfigurationError("models.key_variable", problem)
         if provider.variables and key is None and base_url is None:
-            problem = f"needs an API key; {_where_keys_go(provider.variables)} (CleverAgents never stores it)"
+            problem = (
+                f"needs an API key; {_where_keys_go(provider.variables)} (CleverAgents never stores the key)"
+            )
             near = self._prices.nearest(name)
             if near is not None:
                 problem += f"; the model is not listed, did you mean {near}?"
@@ -432,7 +434,7 @@ def _read(path: str) -> Mapping[str, ModelFacts]:
 def _parsed(document: Mapping[str, Any], source: str) -> Mapping[str, ModelFacts]:
     models = document.get("models")
     if not isinstance(models, dict):
-        raise ConfigurationError(source, 'has no [models."provider/name"] table; add one')
+        raise ConfigurationError(source, 'has no table [models."provider/name"]; add one')
     return {name: _facts(name, entry, source) for name, entry in models.items()}
 
 

@@ -182,10 +182,10 @@ class PlanApply:
         """Raise `PlanError` if the files contain both sides of a conflict, or a rebase was interrupted."""
         if self.open_conflicts(plan.id):
             resolve = Remedy("plan.resolve", plan.id, {"take": None, "path": None}, "Resolve each conflict")
-            raise PlanError(plan.id, "its conflicts are not resolved", (resolve,))
+            raise PlanError(plan.id, "conflicts are not resolved", (resolve,))
         if any(call.tool == REBASE for call in self.result.history.open_calls(plan.id)):
-            again = Remedy("plan.rebase", plan.id, text="Rebase it again")
-            raise PlanError(plan.id, "its rebase was interrupted", (again,))
+            again = Remedy("plan.rebase", plan.id, text="Rebase the plan again")
+            raise PlanError(plan.id, "the rebase was interrupted", (again,))
 
     def _ensure_may_apply(self, plan: Plan) -> Strategy:
         """Return the strategy of a plan whose result may leave the sandbox. Raises `PolicyDenied`,

@@ -143,7 +143,7 @@ def held_back(parts: ApplyPolicyParts, plan: Plan) -> list[str]:
     """Return the objections to an automatic apply: the findings of the reviewer, and missing parts."""
     objection, without = reviewer_objection(parts, plan), left_out_text(parts, plan)
     said = [] if objection is None else [f"the reviewer rejected the result: {objection}"]
-    rest = f"{without}; not applied automatically: apply it to take the rest"
+    rest = f"{without}; not applied automatically: apply the plan to take the remaining changes"
     return [*said, rest] if without else said
 
 
@@ -284,7 +284,7 @@ def ensure_root_plan(plan: Plan, done: str) -> None:
     """Raise `PlanError` for a sub-plan: its result belongs to its parent."""
     if plan.parent_id is not None:
         verb = "apply" if done == "applied" else "undo"
-        whole = f"part of plan {plan.parent_id}, and {done} only with it"
+        whole = f"this is a sub-plan of {plan.parent_id}, which is {done} as a whole"
         remedy = Remedy(f"plan.{verb}", plan.root, text=f"{verb.capitalize()} the whole plan")
         raise PlanError(plan.id, whole, (remedy,))
 
@@ -293,7 +293,7 @@ def ensure_rebasable(plan: Plan) -> None:
     """Raise `PlanError` unless the plan has a result that is not applied, in a directory."""
     if plan.parent_id is not None:
         whole = Remedy("plan.rebase", plan.root, text="Rebase the whole plan")
-        raise PlanError(plan.id, f"it is a sub-plan of {plan.root}", (whole,))
+        raise PlanError(plan.id, f"this is a sub-plan of {plan.root}", (whole,))
     if remote_of(plan.resource) is not None:
         review = Remedy("plan.review", plan.id, {"reject": None}, "Leave a file out, then apply the rest")
         problem = "a plan on a git remote cannot be rebased, because each apply merges it with the branch"

@@ -78,7 +78,7 @@ class PlanCleanup:
         """
         if plan.state.running or is_parked(plan):
             doing = "running" if plan.state.running else "waiting for a usage limit"
-            raise PlanError(plan.id, f"still {doing}; cancel it first")
+            raise PlanError(plan.id, f"still {doing}; cancel the plan first")
         if plan.parent_id is not None:  # guard: its parent would create it again, or miss its changes
             whole = Remedy("plan.delete", plan.root, text="Delete the whole plan")
             raise PlanError(plan.id, f"part of plan {plan.parent_id}; delete the whole plan", (whole,))
@@ -197,9 +197,9 @@ class PlanCleanup:
         except SandboxMissing:
             return None
         except SandboxRefused as refusal:
-            return f"its files could not be checked for edits ({refusal.reason})"
+            return f"the sandbox could not be checked for edits ({refusal.reason})"
         except GitFailed as failure:  # the repository whose objects it borrows is missing
-            return f"its files could not be checked for edits ({failure.problem})"
+            return f"the sandbox could not be checked for edits ({failure.problem})"
         return f"unrecorded edits in {named(found)}" if found else None
 
     def _ended_by_removing(self, plan: Plan) -> tuple[str, ...]:

@@ -153,7 +153,7 @@ class PlanComments:
             for one in self.store.of_plan(plan.id)
             if one.is_open and one.made.by_actor and one.made.author == actor
         ]
-        why = "accepted by the review" if accepted else "not repeated by the next review"
+        why = "accepted by the review" if accepted else "the next review did not repeat the finding"
         for one in mine:
             if one.made.text not in texts:
                 made = NewAnswer(CommentState.RESOLVED, actor, why, by_actor=True)

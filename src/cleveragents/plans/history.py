@@ -124,7 +124,7 @@ class PlanHistory:
             return
         edited = self.unrecorded(plan_id, sandbox)
         if edited:
-            what = f"unrecorded edits in its sandbox: {named(edited)}"
+            what = f"unrecorded edits in the sandbox: {named(edited)}"
             reread = Remedy("plan.reread", plan_id, text="Record the edits; a rollback can undo them")
             raise NeedsHuman(plan_id, what, (reread,))
 
@@ -227,9 +227,9 @@ class PlanResult:
     def states(
         self, plan: Plan, sandbox: Sandbox, *, every_hunk: bool = False
     ) -> dict[str, FileState | None]:
-        """Return the states of the accepted changes that differ from the base of the sandbox, including the
-        changes of the repository up to the last rebase; with `every_hunk`, with the hunks that were left out.
-        Raises `PlanError`.
+        """Return the states of all files in which the accepted result differs from the base of the sandbox.
+        This includes the changes of the repository up to the last rebase; with `every_hunk`, also the hunks
+        that were left out. Raises `PlanError`.
         """
         reviews = self.reviews.of_plan(plan.id)
         changes, drift = self._changes_and_drift(plan, sandbox)
@@ -296,7 +296,10 @@ class PlanResult:
         lapsed = self.lapsed_hunks(plan, sandbox)
         if lapsed:
             files = named(sorted({shown(hunk.path) for hunk in lapsed}))
-            what = f"you left out hunks of files that changed since, so decide about them again: {files}"
+            what = (
+                "files changed after you left out some of their hunks; accept or reject these hunks "
+                f"again: {files}"
+            )
             remedies = (
                 Remedy("plan.diff", plan.id, {"hunks": True}, "Show the present hunks"),
                 Remedy("plan.review", plan.id, {"reject_hunks": None}, "Leave a hunk out"),
@@ -335,8 +338,8 @@ class PlanResult:
         }
         if subject not in known:
             what = "changeset" if kind is ReviewKind.CHANGESET else "file"
-            diff = Remedy("plan.diff", plan.id, text="Show its changes")
-            raise PlanError(plan.id, f"no {what} {subject!r} among its changes", (diff,))
+            diff = Remedy("plan.diff", plan.id, text="Show the changes")
+            raise PlanError(plan.id, f"no {what} {subject!r} among the changes of the plan", (diff,))
         if kind is ReviewKind.CHANGESET and not accepted:
             self._ensure_after_rebase(plan, subject)
         self.reviews.set(Review(plan.id, kind, subject, accepted), now=self.clock.now())
@@ -350,7 +353,8 @@ class PlanResult:
         if changeset_id not in {change.changeset_id for change in later}:
             back = Remedy("plan.rollback", plan.id, {"checkpoint": rebase.number}, "Roll the rebase back")
             reason = (
-                f"the rebase, call {rebase.number}, merged that changeset with others; leave out its files"
+                f"call {rebase.number}, a rebase, merged that changeset with others; leave out its files "
+                "instead"
             )
             raise PlanError(plan.id, reason, (back,))
 

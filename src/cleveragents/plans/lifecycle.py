@@ -109,12 +109,12 @@ class PlanLifecycle:
                 f"already {status_word(plan)}, which is final; start a new plan",
             )
         if plan.phase is Phase.APPLY:
-            again = Remedy("plan.apply", plan.id, text="Apply it again")
+            again = Remedy("plan.apply", plan.id, text="Apply the plan again")
             problem = f"{status_word(plan)}; an apply cannot be resumed"
             raise PlanError(plan.id, problem, (again,))
         if self.should_cancel(plan):
             cancel = Remedy("plan.cancel", plan.id, text="Finish the cancel")
-            raise PlanError(plan.id, "its cancel is not finished", (cancel,))
+            raise PlanError(plan.id, "the cancel is not finished", (cancel,))
         if should_run(plan) and not is_parked(plan):
             plan = self._taken_up(plan, model)
             self._resume_children(plan, model)
@@ -151,7 +151,7 @@ class PlanLifecycle:
         if parked is not None:
             # The plan left this job first: a worker that claims it finds that the plan has another one.
             with suppress(JobAlreadyEnded):
-                self.jobs.request_cancel(parked.id, "its plan was resumed", now=self.clock.now())
+                self.jobs.request_cancel(parked.id, "the plan was resumed", now=self.clock.now())
         return queued
 
     def _parked_job(self, plan: Plan) -> Job | None:
@@ -163,7 +163,7 @@ class PlanLifecycle:
             return None
         self._end_of_dead_owner(job)
         if self.has_worker(plan):  # guard: one owner at a time
-            raise PlanError(plan.id, "its worker has not stopped yet; try again")
+            raise PlanError(plan.id, "the worker of the plan has not stopped yet; try again")
         return job
 
     def has_worker(self, plan: Plan) -> bool:
@@ -253,7 +253,7 @@ class PlanLifecycle:
         with self.sandbox_edits.unmerged(plan):  # guard: a discarded result is in no other result
             self._end_calls(plan, PlanState.REJECTED, "")
             rejected = self.plans.move(plan, _REJECTED, now=self.clock.now())
-        self.cancel_children(rejected, "its parent plan was discarded")
+        self.cancel_children(rejected, "the parent plan was discarded")
         self.wake(rejected)
         return rejected
 
@@ -356,7 +356,7 @@ class PlanLifecycle:
         if job is None or not job.state.ended or job.state is JobState.SUCCEEDED:
             return self.plans.get(plan.id)
         cancelled = job.state is JobState.CANCELLED
-        failed = PlanState.ERRORED, job.error or "its job failed"
+        failed = PlanState.ERRORED, job.error or "the job of the plan failed"
         state, error = ended_by(str(job.cancel_reason)) if cancelled else failed
         try:
             between = plan.phase_state == (Phase.STRATEGIZE, PlanState.COMPLETE)
@@ -401,7 +401,7 @@ class PlanLifecycle:
             import structlog
 
             structlog.get_logger().warning("plan.not_reconciled", plan_id=plan.id, error=str(error))
-            return replace(plan, error=f"its state could not be updated: {error}")
+            return replace(plan, error=f"the state of the plan could not be updated: {error}")
 
     def _resume_children(self, plan: Plan, model: str | None) -> None:
         """Resume the sub-plans that failed, lost their worker, or wait for something that a person has
@@ -459,7 +459,7 @@ class PlanLifecycle:
         if job is None or job.state.ended or job.queue or self._is_at_work(job):
             return
         with suppress(JobAlreadyEnded):
-            job = self.jobs.request_cancel(job.id, "its plan no longer needs it", now=self.clock.now())
+            job = self.jobs.request_cancel(job.id, "the plan no longer needs this job", now=self.clock.now())
             self._end_of_dead_owner(job)
 
     def _end_calls(self, plan: Plan, state: PlanState, error: str) -> None:
@@ -469,7 +469,7 @@ class PlanLifecycle:
         of a plan that is only stopped stay open; a resume makes them again.
         """
         if state is PlanState.REJECTED:
-            self.sandbox_edits.end_calls(plan, "its plan was discarded")
+            self.sandbox_edits.end_calls(plan, "the plan was discarded")
         elif state is PlanState.CANCELLED:
             self.sandbox_edits.end_calls(plan, error.removeprefix("cancelled: "))
 
@@ -493,7 +493,7 @@ class PlanLifecycle:
             return
         self.processes.end(marker_of(job.id, job.fence), grace_seconds=self.grace_seconds)
         try:
-            self.jobs.reclaim(job.id, job.fence, job.beat, error="its worker died", now=self.clock.now())
+            self.jobs.reclaim(job.id, job.fence, job.beat, error="the worker died", now=self.clock.now())
         except StaleFence:
             return  # another process was faster
 

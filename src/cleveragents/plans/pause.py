@@ -98,7 +98,7 @@ class PlanPause:
             raise PlanError(plan.id, "an apply is running", (Remedy("plan.undo", plan.id, text="Undo it"),))
         if self.lifecycle.should_cancel(plan):  # guard: a later request does not undo a cancel
             cancel = Remedy("plan.cancel", plan.id, text="Finish the cancel")
-            raise PlanError(plan.id, "its cancel is not finished", (cancel,))
+            raise PlanError(plan.id, "the cancel is not finished", (cancel,))
 
     def _put_down(self, plan: Plan, way: Sequence[PhaseState]) -> Plan:
         for phase_state in way:
@@ -116,7 +116,7 @@ class PlanPause:
             return
         if told:
             with suppress(JobAlreadyEnded):
-                self.jobs.request_cancel(job.id, "its plan is being corrected", now=self.clock.now())
+                self.jobs.request_cancel(job.id, "the plan is being corrected", now=self.clock.now())
         patience = self.grace_seconds + _PATIENCE_SECONDS
         deadline = self.clock.monotonic() + patience
         while (job := self.jobs.get(job.id)).state is JobState.RUNNING:
@@ -133,7 +133,7 @@ class PlanPause:
         """Cancel the unfinished sub-plans and wait until their processes have ended. Raises
         `DeadlineExceeded` if one does not stop.
         """
-        reason = f"its parent plan {plan.id} is being corrected"
+        reason = f"the parent plan {plan.id} is being corrected"
         unfinished = [child for child in children if _is_unfinished(child)]
         for child in unfinished:
             self.lifecycle.cancel(child, reason)
@@ -167,7 +167,7 @@ class PlanPause:
     def _take_away(self, job: Job) -> None:
         self.processes.end(marker_of(job.id, job.fence), grace_seconds=self.grace_seconds)
         with suppress(StaleFence):  # another process was faster
-            self.jobs.reclaim(job.id, job.fence, job.beat, error="its worker died", now=self.clock.now())
+            self.jobs.reclaim(job.id, job.fence, job.beat, error="the worker died", now=self.clock.now())
 
 
 def _way_down(plan: Plan) -> tuple[PhaseState, ...]:

@@ -204,7 +204,7 @@ class PlanQueue:
 
 
 def resume_payload(model: JsonValue) -> Mapping[str, JsonValue]:
-    """Return the payload for a model that was named at a resume."""
+    """Return the payload of a job for a resume with this model."""
     return {} if model is None else {"model": model}
 
 

@@ -320,15 +320,15 @@ class PlanRun:
         """Raise `Cancelled` if the parent plan was cancelled, in case the cancel missed this plan."""
         parent_id = held.plan.parent_id
         if parent_id is not None and self.plans.get(parent_id).state is PlanState.CANCELLED:
-            held.end(PlanState.CANCELLED, f"cancelled: its parent plan {parent_id} was cancelled")
-            raise Cancelled("its parent plan was cancelled")
+            held.end(PlanState.CANCELLED, f"cancelled: the parent plan {parent_id} was cancelled")
+            raise Cancelled("the parent plan was cancelled")
 
     def _execute(self, held: OwnedPlan, job: AsyncJob) -> bool:
         """Carry out the strategy; return True if the plan goes back to Strategize."""
         plan = held.begin(self._isolation(held.plan))
         strategy = Strategy.from_json(plan.strategy)
         if len(strategy.steps) > strategy.limit_steps:
-            raise PlanFailed(plan.id, f"more than {strategy.limit_steps} steps, the step limit")
+            raise PlanFailed(plan.id, f"the plan exceeded its limit of {strategy.limit_steps} steps")
         work = _Work(plan, strategy, self._sandbox(plan, strategy, held.fence), job)
         with work.sandbox.occupied():
             execution = self._prepared(work)

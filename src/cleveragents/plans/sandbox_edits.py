@@ -195,7 +195,7 @@ class SandboxEdits:
         if elsewhere and remote_of(plan.resource) is None:
             return
         with suppress(SandboxBusy, OSError), ExitStack() as held:
-            sandbox, lost = None, "its sandbox is on another machine"
+            sandbox, lost = None, "the sandbox is on another machine"
             if not elsewhere:
                 sandbox, lost = self._looked_into(plan.id, held)
             if self.plans.get(plan.id).version != plan.version:  # guard: the plan continued
@@ -211,7 +211,7 @@ class SandboxEdits:
             sandbox = self.sandboxes.open(plan_id)
             held.enter_context(sandbox.writing())
         except SandboxMissing:
-            return None, "its sandbox was removed"
+            return None, "the sandbox was removed"
         except UNREADABLE as refusal:
             return None, str(refusal)
         return sandbox, ""
@@ -231,11 +231,11 @@ class SandboxEdits:
         with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
             now = self.plans.get(plan.id)
             if now.state.running:  # guard: a running plan keeps its files
-                raise PlanError(plan.id, "still running; wait until it stops, or cancel it")
+                raise PlanError(plan.id, "still running; wait until the plan stops, or cancel it")
             if now.state.ended:
                 raise PlanError(
                     plan.id,
-                    f"already {status_word(now)}; its result can no longer change",
+                    f"already {status_word(now)}; the result can no longer change",
                 )
             if now.version != plan.version:  # guard: the decision was about an earlier version
                 raise StalePlan(plan.id, plan.version)

@@ -85,7 +85,7 @@ _FORMATS = "/proc/sys/fs/binfmt_misc"
 _PROBE_SECONDS = 60.0
 _DISABLE_USERNS = "--disable-userns"
 _NO_USERNS = ("--unshare-user", _DISABLE_USERNS)
-_MEANING = "they can read and change whatever you can, and use the network"
+_MEANING = "the commands can read and change whatever you can, and use the network"
 _ADVICE = "install bubblewrap and allow user namespaces"
 _REMEDY = "install bubblewrap and allow user namespaces, or set sandbox.isolation to auto or off"
 

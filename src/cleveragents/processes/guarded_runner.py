@@ -72,7 +72,7 @@ _OUR_DOING = ("order", "timeout", "processes")
 _LOST = "\n[the guard of the command was lost: {}]\n"
 # A process namespace ends with its first process, and that process ends with the guard.
 _ALL_ENDED = "all processes of the command were ended"
-_FOUND_ENDED = "the processes that could be found were ended; a hidden one may still run"
+_FOUND_ENDED = "the processes that were found were ended; a hidden process may still run"
 
 WITHOUT_EFFECT: Mapping[str, str] = {
     "root": "every sandbox has its own; its path is replaced wherever it occurs",
@@ -171,7 +171,7 @@ class GuardedCommandRunner:
         result = self._probe.result()
         if result.program is None:
             if self._isolation != "auto":  # an unknown value refuses as well
-                raise ToolRefused(TOOL, f"it cannot be isolated: {result.remedy}")
+                raise ToolRefused(TOOL, f"the command cannot be isolated: {result.remedy}")
             if self._probe.first_time():
                 import structlog
 

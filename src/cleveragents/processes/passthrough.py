@@ -166,7 +166,7 @@ class _Copying:
         self._files += 1
         self._bytes += found.st_size if stat.S_ISREG(found.st_mode) else 0
         if self._files > MOST_FILES or self._bytes > MOST_BYTES:  # guard: a whole home is not a settings file
-            remedy = "list only the files it needs in `home`"
+            remedy = "list only the files that the program needs in `home`"
             bounds = f"{MOST_FILES:,} files and {MOST_BYTES >> 20} MiB"
             raise self._refused(source, f"more than {bounds}; {remedy}")
         if stat.S_ISDIR(found.st_mode):

@@ -284,9 +284,9 @@ def _is_dead(fields: list[bytes]) -> bool:
 
 
 def _has_none(fields: list[bytes]) -> bool:
-    """Return whether the process has no environment, or is a kernel thread.
+    """Return whether the process really has no environment, or is a kernel thread.
 
-    If the process does have an environment, an exec has completed since the empty environment was read.
+    Call it after an empty environment was read: if the process has one now, an exec has completed in between.
     """
     if int(fields[_FLAGS]) & _KERNEL_THREAD:
         return True

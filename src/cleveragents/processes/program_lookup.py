@@ -51,7 +51,9 @@ __all__ = [
 TOOL = "command"
 _MOST_SUGGESTIONS = 3
 _SIMILAR = 0.75
-"""A PATH has thousands of programs: with the default of `difflib`, `ruff` would suggest `troff`."""
+"""Minimum similarity of a suggested program. A PATH has thousands of programs: with the default of `difflib`,
+`ruff` would suggest `troff`.
+"""
 _SYSTEM = frozenset(
     map(Path, ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"))
 )

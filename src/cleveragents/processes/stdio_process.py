@@ -330,11 +330,11 @@ class ProtocolFaults:
         self.garbage_bytes = 0
 
     def pass_over(self, line: bytes) -> None:
-        """Count a line that is not a message; beyond the limit, set `found` to the reason to stop reading."""
+        """Count a line that is not a message. If there are too many, set `found`, which stops the reading."""
         self.garbage_bytes += len(line)
         self.printed = line[-_PRINTED_BYTES:].decode("utf-8", "replace").strip() or self.printed
         if self.garbage_bytes > GARBAGE_BYTES:  # guard: it would keep us busy forever
-            self.found = "it keeps writing lines that are not messages"
+            self.found = "the process keeps writing lines that are not messages"
 
 
 async def next_message(
@@ -347,7 +347,7 @@ async def next_message(
         try:
             line = await reader.readuntil(b"\n")
         except asyncio.LimitOverrunError:  # bounds memory for any input
-            faults.found = "it sent a message that is too long"
+            faults.found = "the process sent a message that is too long"
             return None
         except (asyncio.IncompleteReadError, ConnectionError):
             return None

@@ -149,7 +149,7 @@ class PlanTasks(RequestHandler):
         the stream.
         """
         if _is_over(await _task(params.id, _caller(context).client)):
-            raise UnsupportedOperationError(message="the task is over: GetTask returns the outcome")
+            raise UnsupportedOperationError(message="the task has ended; GetTask returns the outcome")
         async for event in _followed(params.id, _caller(context), _is_over):
             yield event
 

@@ -52,7 +52,7 @@ def routes() -> list[BaseRoute]:
 
     async def endpoint(request: Request) -> Response:
         if getattr(request.state, "user", None) is None:  # guard: tasks need a user
-            error = NotAuthenticated("send it as `Authorization: Bearer …`")
+            error = NotAuthenticated("send the token as `Authorization: Bearer …`")
             return problem(status_of(error), code_of(error), str(error))
         if not _is_json(request):
             return _unsupported_media()

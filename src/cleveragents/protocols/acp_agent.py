@@ -209,7 +209,7 @@ class PlanAgent:
         commands = [schema.AvailableCommand(name=name, description=text) for name, text in _COMMANDS.items()]
         await self._send(session_id, helpers.update_available_commands(commands))
         if more.get("mcp_servers"):
-            told = "MCP servers of the editor are not used. Add them to your own MCP servers."
+            told = "The editor's MCP servers are not used. Add them to your own MCP servers."
             await self._send(session_id, helpers.update_agent_thought_text(told))
 
     # ── Turns ─────────────────────────────────────────────────────────────────────────────────────
@@ -261,12 +261,12 @@ class PlanAgent:
         elif plan.needs == "question":
             question = _question_of(plan)
             if session.question != question:  # guard: an answer is for the question that the person saw
-                await self._say(session.id, "Your answer was not sent: this question is new.")
+                await self._say(session.id, "Your answer was not sent: the question has changed.")
             else:
                 await _asked(plans.answer, plan.id, text, question=question)
         elif not plan.at_rest or plan.needs == "approval":
             await _asked(plans.comment, plan.id, text)
-            await self._say(session.id, "Stored as a comment on the plan, which is not finished yet.")
+            await self._say(session.id, "Stored as a comment. The plan is not finished yet.")
         elif not found.calls_tools and {"revise", "correct"} & set(plan.can):
             # The assistant of such a model could not send it to the plan.
             await _asked(plans.revise if "revise" in plan.can else plans.correct, plan.id, text)

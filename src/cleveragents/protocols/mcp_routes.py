@@ -32,7 +32,7 @@ __all__ = ["PATH", "McpEndpoint", "is_installed", "routes"]
 PATH = "/mcp"
 """The path of the endpoint."""
 
-_REMEDY = "send it as `Authorization: Bearer …`"
+_REMEDY = "send the token as `Authorization: Bearer …`"
 _USER: ContextVar[Callable[[], LocalClient | None]] = ContextVar("user of the MCP request")
 
 

@@ -81,7 +81,7 @@ _ToBranch = Annotated[
 class McpServerOptions:
     """Options of the user who starts the server.
 
-    Requests without a resource use `repository`, or without that the only resource. `profile` is the profile
+    Requests without a resource use `repository`; if that is None, the only resource. `profile` is the profile
     of new plans; None means the default in the settings. `context_seconds` is the time limit of a search.
     """
 

@@ -24,7 +24,7 @@ __all__ = ["ChangedFile", "ResultTree", "bytes_between", "changed_between", "dif
 
 @dataclass(frozen=True, slots=True)
 class ResultTree:
-    """A tree in a sandbox."""
+    """The result of a plan: the name of a tree, and the sandbox that stores it."""
 
     sandbox: Sandbox
     tree: str

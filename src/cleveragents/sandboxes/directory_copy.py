@@ -113,10 +113,12 @@ class DirectoryCopy:
 def _ensure_possible(request: SandboxRequest, place: SandboxLayout) -> None:
     resource = request.resource.resolve()
     if request.from_head:
-        raise SandboxRefused(str(resource), "it is not a git repository, so it has no HEAD to start from")
+        raise SandboxRefused(
+            str(resource), "the directory is not a git repository, so it has no HEAD to start from"
+        )
     if place.directory.resolve().is_relative_to(resource):
         # It would copy itself into itself without end.
-        raise SandboxRefused(str(resource), "sandboxes are stored inside it; set state.directory")
+        raise SandboxRefused(str(resource), "sandboxes are stored inside the directory; set state.directory")
 
 
 def _begin_with(start: StartTree, origin: Sandbox, place: SandboxLayout, index: Path) -> str:

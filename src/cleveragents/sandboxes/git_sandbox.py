@@ -116,16 +116,16 @@ class Sandbox:
             try:
                 yield
             finally:
-                with self._refusing("cannot reset its git directory"):
+                with self._refusing("cannot reset the git directory of the sandbox"):
                     self._visible.reset()  # guard: a person may type `git status` there next
 
     @contextmanager
     def occupied(self) -> Iterator[None]:
-        """Mark the sandbox as in use during the block, in which programs may use the files, also between
-        calls. The caller ends all programs before the block ends.
+        """Mark the sandbox as in use during the block. Programs may use its files in the block, also between
+        calls; the caller ends all of them before the block ends.
 
-        On exit, removes code planted in git directories, before the user learns that the work is done. Raises
-        `SandboxRefused` if that fails and the block itself did not.
+        On exit, code that was planted in git directories is removed, before the user learns that the work is
+        done. Raises `SandboxRefused` if the removal fails, unless the block itself raised.
         """
         self._ensure_there()
         with marked(self.place.occupied) as unmark:
@@ -158,7 +158,7 @@ class Sandbox:
         places, such as ignored directories, are disarmed with `everywhere`, or if a commit may name them.
         """
         self._ensure_there()
-        with self._refusing("cannot read its files"):
+        with self._refusing("cannot read the files of the sandbox"):
             look = self._tree.look(self.place.index)
             repositories = look.found.repositories
             try:
@@ -179,7 +179,7 @@ class Sandbox:
         if strange:
             problem = f"{strange[0]} is a submodule, but other files are in its place"
             raise self._unrecordable(Unrecordable(problem, strange))
-        with self._refusing("cannot record its files"), self._index(self.place.index) as index:
+        with self._refusing("cannot record the files of the sandbox"), self._index(self.place.index) as index:
             left = self._tree.stage(index, look)
             if left is not None:
                 raise self._unrecordable(left)

@@ -305,7 +305,7 @@ class Mirrors:
             self.fetch(address, commit)  # no branch contains it any more, but the remote may still have it
         except RemoteUnreachable as error:
             raise SandboxRefused(
-                address.shown, f"it no longer has commit {commit} ({error.problem})"
+                address.shown, f"the remote no longer has commit {commit} ({error.problem})"
             ) from error
 
     def _fill(self, draft: Path, address: RemoteAddress, commit: str) -> None:
@@ -327,7 +327,9 @@ class Mirrors:
             give_up = time.monotonic() + self.seconds
             while not _try(descriptor):
                 if time.monotonic() >= give_up:
-                    raise RemoteUnreachable(address.shown, "timed out waiting for another fetch from it")
+                    raise RemoteUnreachable(
+                        address.shown, "timed out waiting for another fetch from the remote"
+                    )
                 time.sleep(_POLL_SECONDS)
             os.utime(descriptor)  # guard: a used mirror must not look unused
             yield
@@ -350,10 +352,10 @@ class Mirrors:
 def missing_branch(address: RemoteAddress, there: Sequence[str]) -> str:
     """Describe a remote that lacks the branch, with a remedy."""
     if not there:
-        return f"it has no branch {address.branch}, and no other branch; push one first"
+        return f"the remote has no branch {address.branch} and no other branch; push one first"
     more = f" and {len(there) - _NAMED} more" if len(there) > _NAMED else ""
-    named = f"it has {', '.join(there[:_NAMED])}{more}"
-    return f"it has no branch {address.branch}; {named}. Add the resource with one of them as its branch"
+    named = f"the remote has {', '.join(there[:_NAMED])}{more}"
+    return f"the remote has no branch {address.branch}; {named}. Add the resource with one of these branches"
 
 
 def _free_refs(mirror: Path, before: float) -> None:

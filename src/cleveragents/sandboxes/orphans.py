@@ -96,18 +96,18 @@ def _rows(known: Iterable[SandboxRow]) -> Iterator[SandboxOrphan]:
         if is_locked(place.lock):
             continue
         if row.state != READY:
-            reason = f"its process died in state {row.state!r}"
+            reason = f"the process that made the sandbox died in state {row.state!r}"
         elif place.facts_file.exists():
             continue
         elif place.tree.exists():  # guard: it was complete once, and may hold work
-            advice = "check the files in its tree, then delete the directory"
-            reason = "it is damaged, but its files still exist"
+            advice = "check the files in the sandbox, then delete the directory"
+            reason = "the sandbox is damaged, but its files still exist"
             yield SandboxOrphan(
                 "row", row.plan_id, str(row.directory), reason, removable=False, advice=advice
             )
             continue
         else:
-            reason = "its directory is gone"
+            reason = "the directory of the sandbox is gone"
         yield SandboxOrphan("row", row.plan_id, str(row.directory), reason, removable=True)
 
 
@@ -122,10 +122,13 @@ def _directory(path: Path, now: datetime) -> Iterator[SandboxOrphan]:
     if is_locked(SandboxLayout(path).lock):
         return
     if _is_remnant(path, now):
-        yield SandboxOrphan("directory", path.name, str(path), "it is incomplete", removable=True)
+        yield SandboxOrphan("directory", path.name, str(path), "the sandbox is incomplete", removable=True)
     elif SandboxLayout(path).facts_file.exists():
         reason = "a complete sandbox that is not in this database"
-        advice = "it may belong to another state, or hold work; check its tree, then delete the directory"
+        advice = (
+            "the sandbox may belong to another state directory, or hold work; check its files, then "
+            "delete the directory"
+        )
         yield SandboxOrphan("directory", path.name, str(path), reason, removable=False, advice=advice)
     elif _is_old(path, now):
         advice = "delete the directory if you do not need it"
@@ -137,7 +140,7 @@ def _directory(path: Path, now: datetime) -> Iterator[SandboxOrphan]:
 def _copy(path: Path) -> Iterator[SandboxOrphan]:
     """Yield `path` as a removable copy of another machine's sandbox; its changes are in the database."""
     if not is_locked(SandboxLayout(path).lock):
-        reason = "the sandbox of its plan is or was on another machine"
+        reason = "the sandbox of the plan is or was on another machine"
         yield SandboxOrphan("copy", path.name, str(path), reason, removable=True)
 
 
@@ -168,7 +171,7 @@ def _pins(resource: Path, known: set[str]) -> list[SandboxOrphan]:
             "pin",
             plan_id,
             str(directory),
-            "it pins the base of a sandbox that is not in this database",
+            "the ref keeps the base of a sandbox that is not in this database",
             removable=False,
             advice=f"git update-ref -d refs/cleveragents/base/{plan_id}",
         )

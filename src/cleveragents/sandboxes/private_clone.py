@@ -90,7 +90,7 @@ class PrivateClone:
             facts = making.run()
         except GitFailed as error:
             if repository.is_partial:
-                reason = f"it is a partial clone without all objects ({error.problem})"
+                reason = f"the repository is a partial clone without all objects ({error.problem})"
                 raise SandboxRefused(str(request.resource), reason) from error
             raise
         place.write_facts(facts)
@@ -151,7 +151,8 @@ class _Making:
             )
         if self._uses_filters():
             self.notes.append(
-                "filters such as git-lfs do not run in the sandbox: their files are as git stores them"
+                "filters such as git-lfs do not run in the sandbox: the files have the content that git "
+                "stores"
             )
         return SandboxFacts(
             plan_id=self.request.plan_id,

@@ -56,16 +56,19 @@ def find_resource(path: Path, *, seconds: float = _SECONDS) -> tuple[Path, str]:
         if _NO_REPOSITORY in error.problem:
             raise SandboxRefused(str(path), _why_none(directory / ".git")) from error
         if "work tree" in error.problem:
-            reason = "it is a bare repository, or lies inside a .git directory; use a clone with files"
+            reason = "this is a bare repository, or lies inside a .git directory; use a clone with files"
             raise SandboxRefused(str(path), reason) from error
         raise SandboxRefused(str(path), error.problem) from error
     lines = os.fsdecode(told)[:-1].split("\n")
     if len(lines) != 3:
-        raise SandboxRefused(str(path), "its name contains a line break, which git does not support")
+        raise SandboxRefused(str(path), "the name contains a line break, which git does not support")
     prefix, root, git_directory = lines[0], Path(lines[1]), Path(lines[2])
     # guard: a repository's core.worktree may name any directory, which would then become the resource
     if not directory.is_relative_to(root) or not _is_of(root, git_directory):
-        reason = f"its core.worktree is {root}, but its .git is elsewhere; unset that, or use a clone"
+        reason = (
+            f"core.worktree of the repository is {root}, but its .git is elsewhere; unset "
+            "core.worktree, or use a clone"
+        )
         raise SandboxRefused(str(path), reason)
     return root, prefix.rstrip("/")
 
@@ -81,16 +84,19 @@ def ensure_apart(resource: Path, sandboxes: Path) -> None:
         environment = user_environment()
         if run_git("check-ignore", inside, environment=environment, directory=resource, succeeds=(0, 1)):
             return
-    reason = f"sandboxes are stored inside it, in {sandboxes}; `cd` into a project, or set state.directory"
+    reason = (
+        f"sandboxes are stored inside the directory, in {sandboxes}; `cd` into a project, or set "
+        "state.directory"
+    )
     raise SandboxRefused(str(resource), reason)
 
 
 def _why_none(found: Path) -> str:
     """Explain why an existing `.git` is not a repository, with a remedy."""
     if not found.is_file():
-        return "its .git is not a valid repository; remove it, or run `git init`"
+        return "the .git directory is not a valid repository; remove it, or run `git init`"
     remedies = "run `git worktree repair` in the main repository, or `git submodule update --init`"
-    return f"its .git file points to a missing repository, as after a move; {remedies}, or remove it"
+    return f"the .git file points to a missing repository, as after a move; {remedies}, or remove the file"
 
 
 def _is_of(root: Path, git_directory: Path) -> bool:

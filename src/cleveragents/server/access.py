@@ -90,7 +90,7 @@ class AccessRule:
 
     @property
     def needed(self) -> str:
-        """The rule as a sentence."""
+        """The rule as a sentence for the API documentation."""
         if self.where == "server":
             return "Requires a server admin."
         if self.where == "project":

@@ -116,7 +116,7 @@ class HttpConnection(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Answer 400 to input that is not HTTP/1.1, or has headers over 16 KiB."""
         self.refuse(
-            problem(400, "invalid-request", "invalid request: not HTTP/1.1, or its headers are too long")
+            problem(400, "invalid-request", "invalid request: not HTTP/1.1, or headers that are too long")
         )
 
     def refuse(self, answer: JSONResponse) -> None:

@@ -46,7 +46,7 @@ _PROBLEMS: Final = {
     "403": ("not-allowed", "the user lacks the role, or the browser's request comes from another site"),
     "404": ("not-found", "not found"),
     "408": ("request-timeout", "the request did not arrive in time; send it again"),
-    "409": ("conflict", "conflict with the current state; reload it and try again"),
+    "409": ("conflict", "conflict with the current state; reload the object and try again"),
     "413": ("body-too-large", "the request is larger than `server.body_bytes`"),
     "415": ("unsupported-media-type", "the body is not JSON"),
     "421": ("unknown-host", "unknown host name of this server"),

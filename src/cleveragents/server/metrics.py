@@ -34,7 +34,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 Counts = tuple[tuple[tuple[str, ...], float], ...]
-"""The count of each kind."""
+"""Label values and their counts."""
 
 
 class ServerMetrics:

@@ -37,7 +37,7 @@ InResource = Annotated[
     Query(
         max_length=64,
         pattern=NAME,
-        description="also those in the repository of this resource",
+        description="include the items in the repository of this resource",
         examples=["shop-main"],
     ),
 ]
@@ -59,7 +59,7 @@ OfPlan = Annotated[
     Query(
         max_length=64,
         pattern=r"^[0-9A-Za-z]+$",
-        description="only those of the plan with this full id, without its sub-plans",
+        description="only items of the plan with this full id, without its sub-plans",
         examples=[EXAMPLE_PLAN],
     ),
 ]

@@ -167,7 +167,7 @@ class Problem(BaseModel):
     type: str = Field(examples=["/problems/unknown-plan"])
     title: str = Field(examples=["unknown plan"])
     status: int = Field(examples=[404])
-    code: str = Field(description="for programs to compare", examples=["unknown-plan"])
+    code: str = Field(description="stable identifier of the problem, for programs", examples=["unknown-plan"])
     detail: str = Field(description="what happened", examples=["there is no plan '7QX2'"])
     remedies: list[Remedy] = Field(
         default=[],

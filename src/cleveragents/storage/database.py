@@ -193,12 +193,12 @@ def _parse(url: str) -> URL:
     authority = url.partition("://")[2].partition("/")[0]
     if authority.count("@") > 1:
         # Parsed as it is, part of the password would be taken for the host, and displayed.
-        raise DatabaseUnusable("the configured URL", "its user or password contains an @; write it as %40")
+        raise DatabaseUnusable("the configured URL", "the user or password contains an @; write it as %40")
     try:
         return make_url(url)
     except ArgumentError as error:
         raise DatabaseUnusable(
-            "the configured URL", "it is not a URL; try sqlite:///path/to/file.db"
+            "the configured URL", "this is not a URL; try sqlite:///path/to/file.db"
         ) from error
 
 
@@ -209,7 +209,8 @@ def _backend(url: URL, settings: DatabaseOptions, faults: FaultPoints) -> Backen
 
         if not url.database or url.database == ":memory:":
             raise DatabaseUnusable(
-                "an in-memory SQLite database", "other processes cannot see it; name a file"
+                "an in-memory SQLite database",
+                "other processes cannot see an in-memory database; configure a file",
             )
         return SqliteBackend(url, settings, faults)
     if name in ("postgresql", "postgres"):
@@ -244,12 +245,14 @@ def _revision(connection: Connection, database: Database) -> str | None:
     tables = inspect(connection).get_table_names()
     if "alembic_version" not in tables:
         if tables and database.dialect == "sqlite":
-            raise DatabaseUnusable(database.location, "it belongs to another program; configure another file")
+            raise DatabaseUnusable(
+                database.location, "the file belongs to another program; configure another file"
+            )
         return None
     revision: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
     if revision is not None and revision not in REVISIONS:
         raise DatabaseUnusable(
             database.location,
-            f"its schema {revision!r} is newer than that of this version, {HEAD!r}; upgrade cleveragents",
+            f"the schema {revision!r} is newer than {HEAD!r} of this version; upgrade cleveragents",
         )
     return revision

@@ -29,9 +29,9 @@ __all__ = ["is_held", "is_taken_back", "is_transient", "location_of", "translate
 # machine.
 _SQLITE_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 _SQLITE_REMEDIES = {
-    sqlite3.SQLITE_READONLY: "it is read-only; make the file and its directory writable",
+    sqlite3.SQLITE_READONLY: "the database is read-only; make the file and its directory writable",
     sqlite3.SQLITE_PERM: "access is denied; make the file and its directory writable",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that the directory exists and is writable",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened; check that the directory exists and is writable",
     sqlite3.SQLITE_NOTADB: "the file is not a database; move it away or configure another one",
     sqlite3.SQLITE_CORRUPT: "the file is damaged; restore a backup or configure another one",
 }
@@ -43,11 +43,11 @@ _POSTGRES_HELD = "55P03"
 _POSTGRES_IDLE = "25P03"
 _POSTGRES_FULL = "53100"
 _POSTGRES_REMEDIES = {
-    "25006": "it is read-only; configure the primary server",
+    "25006": "the database is read-only; configure the primary server",
     "28000": "the login is refused; correct the user in the URL",
     "28P01": "the login is refused; correct the user and the password in the URL",
     "3D000": "the server has no such database; create it or correct the URL",
-    "42501": "the user may not do this; grant it the right to create and write tables",
+    "42501": "the database user lacks permissions; grant it the right to create and write tables",
 }
 
 

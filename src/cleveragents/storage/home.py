@@ -87,14 +87,17 @@ class _Place:
 
 def _ensure_alone(file: Path, here: _Place, there: _Place) -> None:
     """Raise `ConfigurationError` if this is a copy of a directory that is, or may be, still in use."""
-    rename = f"delete {file} to give this one a new name; its plans and sandboxes stay with the other"
+    rename = (
+        f"delete {file} to give this directory a new name; existing plans and sandboxes stay with "
+        "the original"
+    )
     # guard: checked before inode numbers, which the roots of two file systems may share
     if here.path != there.path and _is_still(there, file):
         raise ConfigurationError(str(file), f"this state directory is a copy of {there.path}; {rename}")
     if here.inode == there.inode or here.machine == there.machine:
         return  # the same directory: moved, or seen through another mount or container
-    keep = f"if that one is no longer used, delete {file.with_name('home.place')}"
-    problem = f"this state directory is a copy of {there.path} of another machine; {keep}; else {rename}"
+    keep = f"if the original is no longer used, delete {file.with_name('home.place')}"
+    problem = f"this state directory is a copy of {there.path} on another machine; {keep}; otherwise {rename}"
     raise ConfigurationError(str(file), problem)
 
 

@@ -96,7 +96,7 @@ def canonical_json(value: JsonValue) -> str:
 def _ensure_storable(row: dict[str, str]) -> None:
     where = f"event {row['event_type']}"
     if "\0" in row["subject"] or "\0" in row["event_id"]:
-        raise InvalidPayload(where, "its subject or id contains a NUL")
+        raise InvalidPayload(where, "the subject or id contains a NUL")
     try:
         "".join(row.values()).encode("utf-8")
     except UnicodeEncodeError as error:

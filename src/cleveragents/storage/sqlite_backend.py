@@ -229,7 +229,7 @@ def _create_file(path: str) -> None:
     """Create an empty private file unless one exists: SQLite would create it readable by all users."""
     try:
         if Path(path).is_dir():
-            raise DatabaseUnusable(path, "it is a directory; configure the path of a file in it")
+            raise DatabaseUnusable(path, "this is a directory; configure the path of a file in it")
         Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except OSError as error:

@@ -81,7 +81,9 @@ class ToolRegistry:
     def _hidden(self) -> tuple[ToolRefused, ...]:
         used = self._offered.values()
         return tuple(
-            ToolRefused(entry.name, f"{_package(entry)} offers a tool whose name is taken; it is ignored")
+            ToolRefused(
+                entry.name, f"{_package(entry)} offers a tool whose name is taken; the tool is ignored"
+            )
             for entry in self._found
             if entry not in used
         )

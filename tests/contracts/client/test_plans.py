@@ -208,7 +208,7 @@ def test_an_apply_is_queued_for_a_worker(server: PlanServer, client: Client) -> 
 
 def test_an_unattended_apply_needs_a_profile_that_allows_it(server: PlanServer, client: Client) -> None:
     asks = done(client, profile="supervised", apply=None)
-    with pytest.raises(NeedsHuman, match="its profile reserves the apply for a person"):
+    with pytest.raises(NeedsHuman, match="the profile allows only a person to apply the result"):
         client.plans.submit_apply(asks, unattended=True)
     assert client.plans.get(asks).state is PlanState.COMPLETE
     job = client.plans.submit_apply(done(client), unattended=True)
@@ -264,7 +264,7 @@ def test_a_result_that_changed_since_it_was_seen_is_neither_applied_nor_discarde
 def test_a_result_is_published_on_a_branch_of_a_git_remote_only(
     client_of: ClientOf, client: Client, tmp_path: Path
 ) -> None:
-    with pytest.raises(RequestRefused, match="does not push from its directories"):
+    with pytest.raises(RequestRefused, match="does not push from its own directories"):
         client.plans.publish(done(client))
     remote, admin = new_remote(tmp_path, {"README.md": "colour\n"}), client_of("admin")
     tip = remote.tip()
@@ -333,7 +333,7 @@ def test_a_paused_plan_is_resumed_and_repeats_the_call_in_progress(client: Clien
     client.plans.resume(plan.id)
     assert client.plans.wait(plan.id, timeout=60).status is PlanStatus.READY
     assert "+x" in str(client.plans.diff(plan.id))
-    with pytest.raises(PlanError, match=r"it is not running \(ready\)"):
+    with pytest.raises(PlanError, match=r"not running \(ready\)"):
         client.plans.pause(plan.id)
 
 
@@ -409,7 +409,7 @@ def test_the_verdict_on_a_hunk_lapses_when_its_file_changes(client: Client, serv
     assert ([change.path for change in edited.changes], edited.left_out) == (["few.txt"], (again,))
     with pytest.raises(PlanError, match="no hunk"):
         client.plans.review(plan_id, reject_hunks=[str(hunk.id)])
-    with pytest.raises(NeedsHuman, match=r"decide about them again: few\.txt") as caught:
+    with pytest.raises(NeedsHuman, match=r"accept or reject these hunks again: few\.txt") as caught:
         client.plans.apply(plan_id)
     assert [remedy.action for remedy in caught.value.remedies] == ["plan.diff", "plan.review", "plan.review"]
     assert (server.repository / "few.txt").read_text() == "1\n2\n"
@@ -433,7 +433,7 @@ def test_a_hunk_that_was_left_out_is_not_applied_after_another_verdict_on_its_fi
     # A verdict on other lines does not decide about this hunk.
     first, second, _ = client.plans.diff(plan_id).files[0].hunks
     assert len(client.plans.review(plan_id, reject_hunks=[str(first.id)]).left_out) == 2
-    with pytest.raises(NeedsHuman, match="decide about them again"):
+    with pytest.raises(NeedsHuman, match="accept or reject these hunks again"):
         client.plans.apply(plan_id)
     plan = client.plans.review(plan_id, reject_hunks=[str(second.id)])
     assert plan.left_out == ("many.txt, the hunk at lines 1-5", "many.txt, the hunk at lines 27-33")
@@ -467,7 +467,7 @@ def test_comments_are_added_listed_and_answered(client: Client) -> None:
     ):
         with pytest.raises(RequestRefused):
             client.plans.comment(plan_id, "x", **wrong)
-    with pytest.raises(PlanError, match="steps are fixed"):
+    with pytest.raises(PlanError, match="plan of fixed steps has no decisions"):
         client.plans.revise(plan_id, "again")
 
 

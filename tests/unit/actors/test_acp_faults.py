@@ -44,10 +44,10 @@ PIDS: dict[str, Any] = {"environment": ("ACP_PIDS",)}
     [
         ("from_the_future", "version 77"),
         ("wants_a_login", "session/new failed: Authentication required"),
-        ("answers_wrongly", "its response to session/prompt is invalid"),
+        ("answers_wrongly", "the agent's response to session/prompt is invalid"),
         ("says_no", r"it is Sunday \(come back tomorrow\)"),
         ("long_line", "a message that is too long"),
-        ("babbles", "it was stopped: .*; its output: this is no"),
+        ("babbles", "the agent was stopped: .*; its output: this is no"),
     ],
 )
 def test_the_problem_of_a_bad_agent_is_reported(bench: SessionBench, way: str, said: str) -> None:
@@ -61,7 +61,7 @@ def test_an_agent_that_cannot_start_is_reported_with_its_output_but_no_secrets(
 ) -> None:
     monkeypatch.setenv("GIVEN_TOKEN", "hunter2-hunter2")
     with pytest.raises(
-        ToolRefused, match="ended before it answered initialize; its output: I cannot start"
+        ToolRefused, match="exited before it answered initialize; its output: I cannot start"
     ) as told:
         bench.talk(misbehaving("gone"), environment=("GIVEN_TOKEN",))
     assert "hunter2" not in str(told.value)
@@ -70,7 +70,7 @@ def test_an_agent_that_cannot_start_is_reported_with_its_output_but_no_secrets(
     broken = tmp_path / "broken-agent"
     broken.write_text("#!/no/such/interpreter\n")
     broken.chmod(0o755)
-    with pytest.raises(ToolRefused, match="it cannot be started: No such file"):
+    with pytest.raises(ToolRefused, match="the agent cannot be started: No such file"):
         bench.talk({"argv": (str(broken),), "prompt": ""})
 
 
@@ -92,7 +92,7 @@ def test_a_flood_of_updates_is_bounded(bench: SessionBench) -> None:
 
 def test_changes_before_an_agents_death_are_recorded(bench: SessionBench) -> None:
     with pytest.raises(
-        ToolRefused, match="ended before it answered session/prompt; its output: out of order"
+        ToolRefused, match="exited before it answered session/prompt; its output: out of order"
     ):
         bench.talk(misbehaving("dies"))
     assert bench.made() == ["acp failed", "acp ended half.txt"]

@@ -342,7 +342,7 @@ def test_a_subgraph_has_its_own_state_and_gives_what_is_asked_for(bench: Bench) 
 def test_a_subgraph_that_is_given_a_value_of_another_type_stops(bench: Bench) -> None:
     inner = actor(thinker(), state=(StateKey("count", "integer", "sum"),), name="local/inner")
     outer = actor(SubgraphNode(name="ask", actor="local/inner", inputs={"count": "${goal}"}))
-    with pytest.raises(ActorStopped, match="its input 'count' must be of type integer"):
+    with pytest.raises(ActorStopped, match="the input 'count' must be of type integer"):
         bench.run(outer, ScriptedHost([]), actors=KnownActors(inner))
 
 

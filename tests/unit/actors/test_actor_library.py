@@ -201,7 +201,7 @@ def test_a_repository_cannot_replace_an_actor_of_the_user(
     problems = {listing.source: listing.problem for listing in library.list() if listing.problem}
     assert problems == {
         f"{OURS}/executor.yaml": "the namespace 'builtin' is reserved; choose another",
-        f"{OURS}/one.yaml": "hidden by another actor team/one",
+        f"{OURS}/one.yaml": "hidden by another actor named team/one",
     }
 
 
@@ -225,7 +225,7 @@ def test_broken_files_are_listed_with_what_is_wrong_and_spoil_nothing_else(
     assert "cannot be read: No such file" in str(listed["gone.yaml"].problem)
     assert "there is no prompt file 'prompts/none.md'" in str(listed["bad.yaml"].problem)
     assert "leads out of the repository" in str(listed["outside.yaml"].problem)
-    assert listed["lost.yaml"].problem == "it is gone"
+    assert listed["lost.yaml"].problem == "the file no longer exists"
     assert library.get("me/good").name == "me/good"
     with pytest.raises(InvalidActor, match="there is no type 'lmm'; did you mean 'llm'"):
         library.get(str(next(x.name for x in library.list() if x.source == str(mine / "bad.yaml"))))

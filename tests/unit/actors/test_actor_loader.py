@@ -204,7 +204,7 @@ def test_a_tool_actor_is_a_graph_of_one_node_too() -> None:
         (
             "answer == 'yes'",
             "anser == 'yes'",
-            "line 40: the condition \"anser == 'yes'\": the state has no 'anser'",
+            "line 40: the condition \"anser == 'yes'\": the state has no key 'anser'",
         ),
         ("      - {to: again}\n", "", "line 39: no route matches if all conditions are false"),
         ("outputs: {report: report}", "outputs: {report: 5}", "line 46: 'report' should be text"),
@@ -241,9 +241,9 @@ def test_the_mistakes_of_an_actor_without_nodes_are_where_its_keys_are() -> None
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (b"", "it is empty; it begins with `name: namespace/name`"),
-        (b"- a\n", "it is not a mapping; it begins with `name: namespace/name`"),
-        (b"\x7fELF\x00\x01", "it is a binary file; this should be YAML text"),
+        (b"", "the file is empty; begin it with `name: namespace/name`"),
+        (b"- a\n", "the file is not a YAML mapping; begin it with `name: namespace/name`"),
+        (b"\x7fELF\x00\x01", "the file is binary; write YAML text"),
         (b"name: a/b\n---\nname: c/d\n", "line 2: a second document begins here; one file holds one actor"),
         (b"name: &a a/b\n", "line 1: anchors and aliases"),
         (b'name: a/b\nprompt: "\\udc69"\n', "line 2: an incomplete character"),

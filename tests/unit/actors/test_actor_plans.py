@@ -482,7 +482,7 @@ def test_an_actors_limit_is_not_reported_as_the_models(bench: ActorPlanBench) ->
     model = bench.script(rule(answer(call("read", path="a.txt")), DONE))
     plan = bench.work(bench.goal(model, cast=(None, "tests/brief", None)))
     assert plan.state is PlanState.ERRORED
-    assert "it reached its limit" in str(plan.error)
+    assert "reached its limit" in str(plan.error)
     assert "a stronger model" not in str(plan.error)
 
 

@@ -217,7 +217,7 @@ def test_an_invariant_holds_for_other_agents_too(bench: AgentBench) -> None:
 def test_an_exit_code_that_is_not_expected_stops_the_actor_and_keeps_what_was_done(bench: AgentBench) -> None:
     plan = bench.given("fails")
     assert plan.phase_state == ERRORED
-    assert "it exited with code 7; last line of output: I cannot go on" in str(plan.error)
+    assert "the agent exited with code 7; last line of output: I cannot go on" in str(plan.error)
     tool, state, error = only_call(bench, plan)
     assert (tool, state) == ("agent", CallState.FAILED)
     assert "exited with code 7" in error
@@ -290,7 +290,7 @@ def test_an_agent_with_a_raised_time_limit_runs_again(bench: AgentBench, token: 
 def test_an_agent_with_too_many_processes_is_stopped_and_reported(bench: AgentBench, token: str) -> None:
     plan = bench.given("crowds", "9", token, processes=8)
     assert plan.phase_state == ERRORED
-    assert "it was stopped: it exceeded its limit of 8 processes" in str(plan.error)
+    assert "the agent was stopped: it exceeded its limit of 8 processes" in str(plan.error)
     assert alive(int(token)) == []
     assert bench.files(plan)["crowd.txt"] == "crowd\n"
 

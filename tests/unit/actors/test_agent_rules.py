@@ -97,7 +97,7 @@ def test_an_agent_node_is_drawn_with_its_program() -> None:
         (("prompt: x",), "'argv' is missing; for example: argv: [claude, --print]"),
         (("argv: []", "prompt: x"), "'argv' is empty"),
         (('argv: [" "]', "prompt: x"), "the program is missing; put its name first"),
-        (('argv: ["a\\0b"]', "prompt: x"), "it contains a NUL character"),
+        (('argv: ["a\\0b"]', "prompt: x"), "the argument contains a NUL character"),
         (("argv: [a]", "prompt: x", "prompt_by: file"), "needs {prompt_file} in `argv`"),
         (('argv: [a, "{prompt}"]', "prompt: x"), "set `prompt_by: argument`, or remove it"),
         (

@@ -182,7 +182,7 @@ def test_a_whole_home_directory_is_refused(
     for name in "abc":
         (home / "kept" / name).write_text("xx")
     (tmp_path / "copy").mkdir()
-    with pytest.raises(ToolRefused, match="only the files it needs"):
+    with pytest.raises(ToolRefused, match="only the files that the program needs"):
         copy_home(tmp_path / "copy", CommandHome(("kept",)), "agent")
 
 

@@ -72,7 +72,7 @@ def test_a_condition_decides(text: str, holds: bool) -> None:
         ("b'x' == 1", "is not allowed"),
         ("1j == 1", "is not allowed"),
         ("max(files, key=len)", "no named arguments"),
-        ("len == 1", "the state has no 'len'"),
+        ("len == 1", "the state has no key 'len'"),
         ("rounds == " + "1" * 1000, "longer than"),
         ("+".join(["1"] * 400), "more than 200 parts"),
         ("\0", "not a valid condition"),

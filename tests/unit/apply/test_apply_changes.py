@@ -160,11 +160,11 @@ def test_applies_a_thousand_files_at_once(build: Build) -> None:
 def test_undo_is_refused_before_an_apply_and_after_an_undo(build: Build) -> None:
     world = build({"a": b"x\n"})
     world.plan("p", {"a": b"y\n"})
-    with pytest.raises(ApplyRefused, match="it has no apply to undo"):
+    with pytest.raises(ApplyRefused, match="the plan has no apply to undo"):
         world.undo("p")
     world.apply("p")
     world.undo("p")
-    with pytest.raises(ApplyRefused, match="it has no apply to undo"):
+    with pytest.raises(ApplyRefused, match="the plan has no apply to undo"):
         world.undo("p")
 
 
@@ -198,12 +198,12 @@ def test_a_preparation_works_once_inside_its_block(build: Build) -> None:
     world.plan("p", {"a": b"y\n"})
     with world.prepare("p") as preparation:
         preparation.apply()
-        with pytest.raises(ApplyRefused, match="prepare it again"):
+        with pytest.raises(ApplyRefused, match="prepare the apply again"):
             preparation.apply()
     world.undo("p")
     with world.prepare("p") as preparation:
         pass
-    with pytest.raises(ApplyRefused, match="prepare it again"):
+    with pytest.raises(ApplyRefused, match="prepare the apply again"):
         preparation.apply()
     assert (world.resource / "a").read_bytes() == b"x\n"
 

@@ -144,7 +144,7 @@ def test_refuses_a_plan_on_uncommitted_changes_with_a_remedy(build: Build) -> No
     world = build({"a": LINES})
     world.write({"b": b"untracked\n"})
     world.plan("p", {"b": b"edited\n"})
-    refused(world, r"it depends on your uncommitted changes \(b\); commit them first")
+    refused(world, r"the result depends on your uncommitted changes \(b\); commit them first")
 
 
 @pytest.mark.parametrize("name", ["MERGE_HEAD", "REVERT_HEAD", "CHERRY_PICK_HEAD", "rebase-merge"])

@@ -303,7 +303,7 @@ def test_an_ignored_file_in_the_way_is_never_overwritten(build: Build) -> None:
     world.write({"out": b"precious\n", "same": b"equal\n"})
     (conflict,) = refused(world)
     assert (conflict.path, conflict.kind, conflict.cause) == ("out", "add/add", "you")
-    assert conflict.hunks == ("its content is not shown, because git ignores it",)
+    assert conflict.hunks == ("the content is not shown, because git ignores the file",)
 
 
 def test_a_rename_does_not_show_the_content_of_an_ignored_file(build: Build) -> None:

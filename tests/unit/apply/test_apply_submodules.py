@@ -168,7 +168,7 @@ def test_refuses_an_inconsistent_gitmodules_file(world: World, content: bytes, r
 @pytest.mark.parametrize(
     ("path", "error", "words"),
     [
-        ("deps/sub", ApplyConflict, "the plan needs another commit of it"),
+        ("deps/sub", ApplyConflict, "the plan needs another commit of the submodule"),
         ("new", ApplyRefused, "new is a submodule that is not in your index"),
     ],
 )

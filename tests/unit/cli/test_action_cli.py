@@ -108,7 +108,10 @@ def test_an_action_is_created_listed_shown_and_deleted(run: Run, root: Path) -> 
     assert made.code == 0
     assert "run it with `agents run --action team/format --arg path=PATH -- FILES…`" in made.err
     assert "invariant, enforced: uv.lock may not be changed (never touch uv.lock)" in made.err
-    assert "invariant, not enforced, only shown to actors (The public API stays as it is.)" in made.err
+    assert (
+        "invariant, not enforced, only part of the actors' prompt (The public API stays as it is.)"
+        in made.err
+    )
     listed = json.loads(run(action, "list", "--format", "json").out)
     assert [(row["name"], row["origin"], row["trusted"]) for row in listed] == [
         ("builtin/command", "builtin", True),
@@ -126,7 +129,7 @@ def test_an_action_is_created_listed_shown_and_deleted(run: Run, root: Path) -> 
         "replace: pattern=a, replacement=b",
         "pytest -q",
         "ruff check (informational)",
-        "The public API stays as it is. (not enforced, only shown to actors)",
+        "The public API stays as it is. (not enforced, only part of the actors' prompt)",
         "never touch uv.lock (enforced: uv.lock may not be changed)",
         "Everything is formatted.",
         "pip install x",

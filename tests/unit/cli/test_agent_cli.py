@@ -100,7 +100,7 @@ def test_the_last_output_of_a_failed_agent_is_shown(agents: Agents, mine: Path) 
     (mine / "fails.yaml").write_text(FAILS)
     ran = agents("run", "hi", "--actor", "me/fails")
     assert ran.code == 1
-    assert "it failed: agent: it exited with code 7; last line of output: why" in ran.err
+    assert "it failed: agent: the agent exited with code 7; last line of output: why" in ran.err
     plan = json.loads(agents("plan", "list", "--format", "json").out)[0]["id"]
     assert f"agents plan log {plan} 1" in ran.err
     shown = agents("plan", "show", plan).out

@@ -752,7 +752,7 @@ def test_a_file_that_is_no_database_is_a_sentence(agents: Agents, home: Path, co
 
 def test_a_directory_in_place_of_the_database_is_a_sentence(agents: Agents, home: Path) -> None:
     ended = agents("--set", f"database.url=sqlite:///{home}", "jobs", "list")
-    assert (ended.code, "it is a directory" in ended.err) == (2, True)
+    assert (ended.code, "this is a directory" in ended.err) == (2, True)
 
 
 # ── Events ────────────────────────────────────────────────────────────────────────────────────────
@@ -977,7 +977,7 @@ def test_events_that_were_erased_are_named_by_an_anchor(
     assert isinstance(report, dict)
     assert report["anchors"] == [{"target": target, "anchors": 1, "events": 0, "time": None}]
     refused = agents("events", "anchor", target)
-    assert (refused.code, "audit log, row 4: it was removed" in refused.err) == (1, True)
+    assert (refused.code, "audit log, row 4: the row was removed" in refused.err) == (1, True)
 
 
 def test_anchors_are_verified_with_the_public_key_alone(

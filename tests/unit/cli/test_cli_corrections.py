@@ -162,7 +162,7 @@ def test_guidance_is_added_from_stdin_without_undoing_anything(agents: Agents, m
     plan = goal(agents, model)
     ended = agents("plan", "correct", plan, "--append", "--guidance", "-", "--yes", typed="mention it\n")
     assert ended.code == 0, ended.err
-    assert "applies from now on, nothing is undone" in ended.err
+    assert "applies from now on; nothing is undone" in ended.err
     assert {path.name for path in Path.cwd().iterdir()} >= {"notes.txt", "a.json", "mention.txt"}
 
 
@@ -219,7 +219,7 @@ def test_impossible_corrections_and_comparisons_name_the_reason(agents: Agents, 
         ("correct", f"{plan}.x", "--guidance", "x"): "is not PLAN.DECISION",
         ("correct", f"{plan}.1", "2", "--guidance", "x"): "is not PLAN.DECISION",
         ("correct", plan, "1", "--append", "--guidance", "x"): "omit DECISION",
-        ("diff", "--between", f"{plan}@1", plan): "no correction 1; it was never corrected",
+        ("diff", "--between", f"{plan}@1", plan): "no correction 1; the plan was never corrected",
         ("diff", "--between", f"{plan}@", plan): "is not PLAN or PLAN@NUMBER",
         ("diff", "--between", plan, plan, "--stat", "--name-only"): "exclude each other",
     }
@@ -235,7 +235,7 @@ def test_impossible_corrections_and_comparisons_name_the_reason(agents: Agents, 
 def test_a_plan_without_actors_has_no_decisions(agents: Agents) -> None:
     plan = agents(*COMMAND, "true").id
     ended = agents("plan", "correct", plan, "1", "--guidance", "x")
-    assert "its steps are fixed" in ended.err
+    assert "a plan of fixed steps has no decisions" in ended.err
     assert "no decisions" in agents("plan", "tree", plan).err
 
 
@@ -264,7 +264,7 @@ def test_a_removed_result_cannot_be_compared(agents: Agents, model: str, tmp_pat
     plan = goal(agents, model)
     assert "has no decision 9; it has 3" in agents("plan", "explain", plan, "9").err
     assert agents("plan", "cancel", plan, "--remove-sandbox").code == 0
-    assert "its sandbox was removed" in agents("plan", "diff", "--between", plan, plan).err
+    assert "the sandbox was removed" in agents("plan", "diff", "--between", plan, plan).err
 
 
 def test_a_dry_run_names_a_few_files_and_says_when_nothing_was_done(agents: Agents, tmp_path: Path) -> None:

@@ -440,7 +440,7 @@ def test_a_sandbox_that_was_half_made_is_removed_with_its_ref(home: Path) -> Non
     plan = dead_run(home, "sandbox.create.after-checkout")
     with plan_bench(home) as bench:
         directory = bench.parts.sandboxes.directory / plan.id
-        reason = "its process died in state 'making'"
+        reason = "the process that made the sandbox died in state 'making'"
         what = f"the sandbox of plan {plan.id}: {reason}"
         before = snapshot(home)
         assert told(bench.container, "sandboxes") == [(WARN, what)]
@@ -486,7 +486,7 @@ def test_sandboxes_fixed_together_are_listed_one_by_one(bench: PlanBench) -> Non
     for plan in plans:
         bench.parts.lifecycle.reject(plan)
         shutil.rmtree(bench.parts.sandboxes.directory / plan.id)
-    said = [f"removed the sandbox of plan {plan.id}: its directory is gone" for plan in plans]
+    said = [f"removed the sandbox of plan {plan.id}: the directory of the sandbox is gone" for plan in plans]
     assert told(bench.container, "sandboxes", fix=True) == [(FIXED, one) for one in said]
     assert told(bench.container, "sandboxes", fix=True) == [(OK, CLEAN)]
 
@@ -507,7 +507,7 @@ def test_a_sandbox_in_use_is_never_removed(bench: PlanBench) -> None:
     plan, directory = orphaned(bench)
     with bench.sandbox(plan).writing():
         [(verdict, said)] = told(bench.container, "sandboxes", fix=True)
-        assert (verdict, said.endswith("it is in use")) == (WARN, True)
+        assert (verdict, said.endswith("the sandbox is in use")) == (WARN, True)
     assert (directory / "tree" / "a.txt").exists()
 
 
@@ -517,7 +517,7 @@ def test_a_damaged_sandbox_with_unapplied_changes_is_never_removed(bench: PlanBe
     directory = bench.parts.sandboxes.directory / plan.id
     (directory / "sandbox.json").rename(directory / "elsewhere")
     [found] = looked(bench.container, "sandboxes", fix=True)
-    assert (found.verdict, "its files exist" in (found.remedy or "")) == (WARN, True)
+    assert (found.verdict, "the files exist" in (found.remedy or "")) == (WARN, True)
     (directory / "elsewhere").rename(directory / "sandbox.json")
     assert bench.apply(plan).state is PlanState.APPLIED
 
@@ -597,7 +597,7 @@ def test_a_ref_of_a_running_plan_is_kept(bench: PlanBench) -> None:
     now = bench.container.clock.now()
     bench.parts.plans.move(bench.now(plan), (Phase.EXECUTE, PlanState.QUEUED), now=now)
     [(verdict, said)] = told(bench.container, "refs", fix=True)
-    assert (verdict, said.endswith("its plan runs again")) == (WARN, True)
+    assert (verdict, said.endswith("the plan runs again")) == (WARN, True)
     assert refs(bench)
 
 

@@ -217,7 +217,7 @@ def test_a_plan_that_failed_before_it_did_anything_says_why_wherever_it_is_looke
     assert (watched.code, f"failed: {why}" in watched.err) == (1, True), watched.err
     assert f"no calls: {why}" in agents("plan", "log", failed.id).err
     # Nobody said what the answers took.
-    told = " tokens, unknown price: an interrupted call counts in full"
+    told = " tokens, unknown price: an interrupted call counts with its highest cost"
     assert re.search(rf"model calls?, at most [0-9,]+{told}", agents("plan", "show", failed.id).out)
 
 
@@ -314,7 +314,7 @@ def test_a_file_that_is_no_actor_is_refused_before_there_is_a_plan(agents: Agent
     assert wrong.code == 2
     assert "error: mine.yaml is not a valid actor" in wrong.err
     assert "there is no node 'sya'; did you mean 'say'?" in wrong.err
-    assert "pass a file, not -" in agents("actor", "run", "-", "the door").err
+    assert "pass a file instead of -" in agents("actor", "run", "-", "the door").err
     assert "is not a file" in agents("actor", "run", "gone.yaml", "the door").err
     assert json.loads(agents("plan", "list", "--format", "json").out) == []
 
@@ -383,9 +383,7 @@ def test_where_the_sandboxes_are_ignored_a_plan_is_made(
 
 def test_a_goal_on_stdin_must_be_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO("Say café".encode("latin-1"))))
-    with pytest.raises(
-        click.UsageError, match=r"cannot read the goal on stdin: it is not UTF-8 text \(byte 7\)"
-    ):
+    with pytest.raises(click.UsageError, match=r"cannot read the goal on stdin: not UTF-8 text \(byte 7\)"):
         text_of_stdin("the goal on stdin")
 
 

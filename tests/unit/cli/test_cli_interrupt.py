@@ -241,7 +241,7 @@ def test_a_hanging_plan_is_left_and_reported(
         assert gone.wait(60)
     said = capsys.readouterr().err
     assert (codes, view.closed) == ([130], True)
-    assert all(f"plan {one} was killed and may still count as running" in said for one in ids)
+    assert all(f"plan {one} was killed and may still be listed as running" in said for one in ids)
     assert f"continue with `agents plan resume {named}`" in said
 
 
@@ -323,7 +323,7 @@ def test_an_interrupt_takes_effect_after_a_hand_over_not_within() -> None:
     ("error", "words"),
     [
         (None, "the server is pausing plan 01A; check with `agents plan show 01A`"),
-        (PlanError("01A", "it is not running"), "plan 01A: it is not running"),
+        (PlanError("01A", "not running"), "plan 01A: not running"),
         (ServerUnreachable("http://a.test", "no answer"), "run `agents plan pause 01A`"),
     ],
 )

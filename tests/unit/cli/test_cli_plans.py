@@ -112,7 +112,7 @@ def test_yes_applies_and_undo_takes_it_back(agents: Agents, repository: Path) ->
     assert (repository / "src/paint.py").read_text() == "color = 1\nother = 2\n"
     assert f"agents plan undo {ran.id}" in agents("plan", "show", ran.id).out
     again = agents("plan", "apply", ran.id)
-    assert (again.code, "it is already applied" in again.err) == (2, True)
+    assert (again.code, "already applied" in again.err) == (2, True)
     undone = agents("plan", "undo", ran.id)
     assert undone.code == 0
     assert f"undone in 2 files of {repository}" in undone.err
@@ -174,9 +174,7 @@ def test_an_unanswered_question_leaves_the_plan_undecided(agents: Agents, presse
 def test_a_plan_without_changes_reports_nothing_to_apply(agents: Agents, repository: Path) -> None:
     ran = agents(*REPLACE, "--review")
     again = agents("plan", "resume", ran.id)
-    assert (again.code, "the plan was already done; there was nothing to do" in again.err) == (0, True), (
-        again.err
-    )
+    assert (again.code, "nothing to do: the plan is already done" in again.err) == (0, True), again.err
     for name in agents("plan", "diff", ran.id, "--name-only").out.split():
         (repository / name).write_text((repository / name).read_text().replace("colour", "color"))
     applied = agents("plan", "apply", ran.id)
@@ -344,7 +342,7 @@ def test_a_misspelled_status_and_an_unknown_call_are_named(agents: Agents) -> No
     ran = agents(*REPLACE, "--review")
     unknown = agents("plan", "log", ran.id, "99")
     assert f"plan {ran.id} has no call 99" in unknown.err
-    assert "List its calls" in unknown.err
+    assert "List the calls" in unknown.err
 
 
 def test_ctrl_c_pauses_a_plan_whose_work_was_not_begun(agents: Agents, interrupt: Interrupt) -> None:
@@ -376,7 +374,7 @@ def test_sigterm_names_the_way_on(agents: Agents, interrupt: Interrupt) -> None:
     assert stopped.code == 143
     [plan] = json.loads(agents("plan", "list", "--here", "--format", "json").out)
     assert f"agents plan resume {plan['id']}" in stopped.err
-    assert "no worker is running it" in agents("plan", "show", plan["id"]).out
+    assert "no worker is running the plan" in agents("plan", "show", plan["id"]).out
     refused = agents("plan", "apply", plan["id"])
     assert (refused.code, "still " in refused.err) == (2, True)
     assert agents("plan", "resume", plan["id"]).code == 3
@@ -463,7 +461,7 @@ def test_show_prints_changes_for_people_and_all_fields_for_programs(agents: Agen
 def test_a_failed_check_is_reported_and_refuses_the_apply(agents: Agents, repository: Path) -> None:
     ran = agents(*REPLACE, "--check", "no-such-program")
     assert "check no-such-program: not run (required before apply" in ran.err
-    assert "install what is missing, or run the goal again with another --check" in ran.err
+    assert "install the missing program, or run the goal again with another --check" in ran.err
     steps = (
         f"apply {ran.id}    run the checks again",
         "discard the result; start another plan with other checks",
@@ -477,7 +475,9 @@ def test_a_failed_check_is_reported_and_refuses_the_apply(agents: Agents, reposi
         assert f"agents plan capture {ran.id}" in said
         assert "plan revise" not in said, "a plan of fixed steps has no agent"
     sandbox = json.loads(agents("plan", "show", ran.id, "--format", "json").out)["sandbox"]
-    by_hand = f"to fix the result yourself, edit the files in {sandbox}, then capture them"
+    by_hand = (
+        f"to fix the result yourself, edit the files in {sandbox}, then record the edits with `plan capture`"
+    )
     assert by_hand in " ".join(ran.err.split())
     assert git(repository, "status", "--short") == ""
 
@@ -529,7 +529,7 @@ def test_the_diff_is_a_patch_that_git_takes(agents: Agents, repository: Path) ->
     assert [(row["path"], row["after"]["mode"]) for row in told] == [("src/paint.py", "100755")]
     assert "mode 100755  src/paint.py" in ran.err
     assert agents("plan", "diff", ran.id, "--stat", "--name-only").code == 2
-    assert agents("plan", "diff", ran.id, "nothing").err == "no changes there\n"
+    assert agents("plan", "diff", ran.id, "nothing").err == "no changes at these paths\n"
 
 
 def test_a_name_that_is_not_utf8_is_shown_to_people_and_programs(agents: Agents, repository: Path) -> None:
@@ -642,7 +642,7 @@ def test_secrets_in_requests_are_not_shown(agents: Agents) -> None:
 def test_a_review_is_all_or_nothing_and_knows_directories(agents: Agents, repository: Path) -> None:
     ran = agents(*REPLACE, "--review")
     wrong = agents("plan", "review", ran.id, "src", "nope")
-    assert (wrong.code, "no file 'nope' among its changes" in wrong.err) == (2, True)
+    assert (wrong.code, "no file 'nope' among the changes of the plan" in wrong.err) == (2, True)
     assert agents("plan", "review", ran.id, "--changeset", "nope").code == 2
     assert agents("plan", "review", ran.id).code == 2
     assert "left_out" not in agents("plan", "show", ran.id).out
@@ -823,7 +823,7 @@ def test_a_rollback_asks_before_it_throws_edits_away_and_names_them(agents: Agen
     assert not mine.exists()
     mine.write_text("again\n")
     thrown = agents("plan", "rollback", ran.id, "1", "--yes").err
-    assert "discarded: unrecorded edits in its sandbox: mine.txt" in thrown
+    assert "discarded: unrecorded edits in the sandbox: mine.txt" in thrown
     assert not mine.exists()
 
 

@@ -79,7 +79,7 @@ def test_a_remote_without_the_branch_is_refused_and_an_unreachable_one_warned_ab
     there = git(shop, "branch", "--show-current").strip()
     refused = agents(*add, shop.as_uri(), "--branch", "nothing")
     assert refused.code == 2
-    assert f"it has no branch nothing; it has {there}. Add the resource with one of them" in refused.err
+    assert f"the remote has no branch nothing; the remote has {there}. Add the resource" in refused.err
     assert agents(*add, shop.as_uri(), "--branch", there).code == 0
     far = agents("resource", "add", "lost", "--project", "shop", "--remote", (tmp_path / "none").as_uri())
     assert (far.code, "warning: " in far.err) == (0, True)
@@ -99,7 +99,7 @@ def test_removing_a_resource_keeps_its_repository(agents: Agents, shop: Path) ->
     agents("project", "add", "shop")
     agents("resource", "add", "main", "--project", "shop")
     used = agents("project", "remove", "shop")
-    assert (used.code, "remove its resources first: main" in used.err) == (1, True)
+    assert (used.code, "remove the resources of the project first: main" in used.err) == (1, True)
     assert "its repository is unchanged" in agents("resource", "remove", "main").err
     assert agents("project", "remove", "shop").code == 0
     left = json.loads(agents("project", "list", "--format", "json").out)

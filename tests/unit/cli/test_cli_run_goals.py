@@ -108,7 +108,7 @@ def test_an_invariant_option_is_enforced_and_printed(agents: Agents, repository:
     rules = ("--invariant", "Never touch the README.md file", "--invariant", "be kind")
     ran = agents("run", "Spell colour the other way", "--yes", *rules)
     assert "invariant, enforced: README.md may not be changed (Never touch the README.md file)" in ran.err
-    assert "invariant, not enforced, only shown to actors (be kind)" in ran.err
+    assert "invariant, not enforced, only part of the actors' prompt (be kind)" in ran.err
     assert git(repository, "status", "--short") == ""
     refused = agents("plan", "log", ran.id, "--format", "json").out
     assert "an invariant forbids: Never touch the README.md file" in refused
@@ -176,7 +176,7 @@ def piped(directory: Path, text: str, *arguments: str) -> subprocess.CompletedPr
     [
         (["-f", "missing.txt"], "cannot read the goals in 'missing.txt': No such file or directory"),
         (["-f", "src"], "cannot read the goals in 'src': Is a directory"),
-        (["-f", "latin.txt"], "it is not UTF-8 text (byte 2)"),
+        (["-f", "latin.txt"], "not UTF-8 text (byte 2)"),
         (["-f", "empty.txt"], "no goals in empty.txt"),
         (["-f", "dash.txt"], "is only a dash"),
         (["-f", "many.txt"], "too many goals in many.txt: 1,001"),
@@ -184,8 +184,8 @@ def piped(directory: Path, text: str, *arguments: str) -> subprocess.CompletedPr
         (["-f", "yaml.txt"], "rename it to yaml.txt.yaml"),
         (["-f", "json.txt"], "rename it to json.txt.yaml"),
         (["-f", "broken.txt"], "rename it to broken.txt.yaml"),
-        (["-f", "one.txt", "and words"], "excludes a goal and an action"),
-        (["-f", "one.txt", "--action", "builtin/command"], "excludes a goal and an action"),
+        (["-f", "one.txt", "and words"], "cannot be combined with a goal or an action"),
+        (["-f", "one.txt", "--action", "builtin/command"], "cannot be combined with a goal or an action"),
         (["-f", "one.txt", "--commit", "Do it"], "--commit needs a single goal"),
         (["-f", "one.txt", "--yes", "--review"], "not both"),
     ],
@@ -218,7 +218,7 @@ def answered(
 
 
 def test_an_interrupt_pauses_all_of_them(agents: Agents, repository: Path, tmp_path: Path) -> None:
-    file = goals(tmp_path, "Wait for it", "Wait for ever", "Wait in the queue")
+    file = goals(tmp_path, "Wait for the plan", "Wait for ever", "Wait in the queue")
     words = [("step 1 of 1: Do it", int(signal.SIGINT))]
     ran = answered(repository, words, "run", "-f", file, "--parallel", "2", "--format", "json")
     assert ran.returncode == 130, ran.stderr
@@ -249,7 +249,7 @@ def test_an_interrupted_plan_resumes_and_repeats_only_the_call_in_progress(
 
 
 def test_sigterm_leaves_plans_resumable(agents: Agents, repository: Path, tmp_path: Path) -> None:
-    file = goals(tmp_path, "Wait for it", "Wait in the queue")
+    file = goals(tmp_path, "Wait for the plan", "Wait in the queue")
     words = [("step 1 of 1: Do it", int(signal.SIGTERM))]
     ran = answered(repository, words, "run", "-f", file, "--parallel", "1", "--format", "stream-json")
     assert ran.returncode == 143, ran.stderr
@@ -339,7 +339,7 @@ def test_the_meter_reads_the_records(agents: Agents, repository: Path) -> None:
     assert spent.partition(",")[2] == under_way.partition(",")[2]
     assert "$" in under_way
     assert f", at most {reading.spent.tokens + 7:,} tokens and $" in cut_off
-    assert cut_off.endswith(": an interrupted call counts in full")
+    assert cut_off.endswith(": an interrupted call counts with its highest cost")
     tokens, money = spending_label(reading)
     assert tokens == f"{reading.spent.tokens:,} of 200,000 tokens"
     assert reading.spent.tokens > 0

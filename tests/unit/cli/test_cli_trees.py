@@ -177,7 +177,7 @@ goals:
         refused = agents(*options, "run", "-f", str(repository.parent / "goals.yaml"))
         assert (refused.code, problem in refused.err) == (2, True), refused.err
     for more, problem in (
-        (["Some goal"], "-f FILE excludes a goal"),
+        (["Some goal"], "-f FILE cannot be combined with a goal"),
         (["--profile", "bold"], "bold"),
     ):
         refused = run(agents, ASKING, *more)
@@ -303,7 +303,7 @@ def test_conflicting_sub_plans_need_a_person(agents: Agents, repository: Path) -
     assert f"agents plan resolve {ran.id}" in text
     assert f"agents plan apply {ran.id}" not in text
     waits = agents("plan", "resume", ran.id)
-    assert (waits.code, "the plan was already done" in waits.err) == (3, False), waits.err
+    assert (waits.code, "the plan is already done" in waits.err) == (3, False), waits.err
     assert agents("plan", "resolve", ran.id, "README.md", "--theirs").code == 0
     assert agents("plan", "resume", ran.id, "--yes").code == 0
     assert (repository / "README.md").read_text() == "The blue of it.\n"

@@ -82,7 +82,7 @@ def test_impossible_requests_name_the_reason(agents: Agents) -> None:
     assert "already" in agents("user", "add", "ada").err
     assert "lower-case letters" in agents("user", "add", "Ada").err
     for refused in (agents("user", "remove", "ada"), agents("user", "role", "ada", "viewer")):
-        assert (refused.code, "it is the last admin" in refused.err) == (1, True)
+        assert (refused.code, "the user is the last admin" in refused.err) == (1, True)
     for missing in (agents("user", "remove", "bob"), agents("user", "token", "bob")):
         assert (missing.code, "agents user list" in missing.err) == (2, True)
     assert agents("user", "add", "bob", "--role", "king").code == 2

@@ -161,8 +161,8 @@ def test_a_plan_is_made_followed_reviewed_applied_and_undone(bench: Served, aske
         f"every change is left out; include it with `agents --server {bench.url} plan review {plan} --accept"
         in (asked("plan", "diff", plan).err)
     )
-    assert "every change there is left out" in asked("plan", "diff", plan, "README.md").err
-    assert "no changes there" in asked("plan", "diff", plan, "elsewhere").err
+    assert "every change at these paths is left out" in asked("plan", "diff", plan, "README.md").err
+    assert "no changes at these paths" in asked("plan", "diff", plan, "elsewhere").err
     assert "1 file changed" in asked("plan", "review", plan, "--accept", "--changeset", changeset).err
     applied = asked("plan", "apply", plan)
     assert (applied.code, written(bench)) == (0, "The color of it.\n"), applied.err
@@ -700,7 +700,7 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (
             ("context", "--in", ".git", "x"),
             2,
-            "or lies inside a .git directory; pass --resource NAME (known: ",
+            "or lies inside a .git directory; pass --resource NAME (resources: ",
         ),
         (("context", "--deadline", "61", "x"), 2, "--deadline: should be less than or equal to 60"),
         (("doctor",), 2, "agents doctor works on this machine only; omit --server"),
@@ -723,7 +723,7 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("actor", "show", "nonsense"), 2, "there is no actor 'nonsense'"),
         (("actor", "validate", "no-such.yaml"), 2, "no-such.yaml"),
         (("run", "-f", "no-such.yaml"), 2, "cannot read the goals in 'no-such.yaml'"),
-        (("run", "goal", "-f", "goals.txt"), 2, "excludes a goal and an action"),
+        (("run", "goal", "-f", "goals.txt"), 2, "cannot be combined with a goal or an action"),
         (("run", "-f", "README.md", "--commit", "x"), 2, "--commit needs a single goal"),
         (("run", "goal", "--include", "x"), 2, "--include cannot be used with a server"),
         (("run", "goal", "--here"), 2, "pass --server local to run the plan in this terminal"),
@@ -781,7 +781,7 @@ def test_the_resource_is_named_where_the_repository_is_none(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     lost = asked("run", *REPLACE)
-    assert (lost.code, "pass --resource NAME (known: " in lost.err) == (2, True)
+    assert (lost.code, "pass --resource NAME (resources: " in lost.err) == (2, True)
     assert asked("run", *REPLACE, "--resource", "shop", "--review").code == 0
 
 
@@ -802,7 +802,7 @@ def test_in_another_repository_no_plan_of_the_server_is_changed_without_its_name
     assert "colour" in written(bench)
     assert json.loads(asked("plan", "show", plan, "--format", "json").out)["status"] == "ready"
     assert json.loads(asked("plan", "show", waiting, "--format", "json").out)["status"] == "waiting"
-    assert " plans here need you" in asked("plan", "show").err  # it changes nothing
+    assert " plans of this repository need you" in asked("plan", "show").err  # it changes nothing
     for one in (plan, waiting):
         asked("plan", "cancel", one)
         asked("plan", "delete", one, "--yes")

@@ -293,7 +293,7 @@ def test_a_plan_that_the_server_does_not_stop_keeps_no_other_running(
     said = capsys.readouterr().err
     first, second = sorted({row.id for row in plans.plans.list().items} - before)
     assert "interrupted: pausing 1 plan …" in said
-    assert f"plan {first}: it is not running (cancelled)" in said
+    assert f"plan {first}: not running (cancelled)" in said
     assert (f"plan {first} is on the server; show it with `agents plan show {first}`" in said) == (hits == 2)
     assert (f"the server is pausing plan {second}" in said) == (hits == 2)
     both = [plans.plans.get(plan_id) for plan_id in (first, second)]

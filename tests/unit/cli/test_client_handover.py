@@ -156,7 +156,7 @@ def test_a_stricter_file_of_the_repository_keeps_a_plan_in_the_terminal(
         refused = server.post(f"/plans/{plan_id}/approve", {"call": 1}, status=409)
     finally:
         file.unlink()
-    assert "tightens plan.max_parallel; continue it in a terminal" in refused["detail"]
+    assert "tightens plan.max_parallel; continue the plan in a terminal" in refused["detail"]
     assert queue_of(server, plan_id) is None
 
 
@@ -171,7 +171,7 @@ def test_operators_continue_no_plan_in_a_directory_that_is_no_resource(
     (tmp_path / "a.txt").write_text("one two\n")
     monkeypatch.chdir(tmp_path)
     plan_id = left_in_terminal(agents)
-    refusal = "its directory is no resource that you may use; continue it in a terminal"
+    refusal = "the plan's directory is not a resource that you may use; continue the plan in a terminal"
     for action in ("approve", "deny", "resume"):
         refused = server.post(f"/plans/{plan_id}/{action}", status=409)
         assert refusal in refused["detail"]

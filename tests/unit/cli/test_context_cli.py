@@ -247,7 +247,7 @@ def test_a_question_without_results_suggests_other_words(agents: Agents, tmp_pat
     assert "try other words" in told()
     (place / "a.txt").unlink()
     git(place, "init", "-q", "--bare")
-    assert "note: it is a bare repository" in told()
+    assert "note: this is a bare repository" in told()
     assert "or name a commit" in told()
 
 

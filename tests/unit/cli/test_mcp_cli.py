@@ -102,7 +102,7 @@ def test_the_last_output_of_a_server_is_shown(agents: Agents) -> None:
     assert agents("mcp", "add", "near", "--", sys.executable, "-c", program).code == 0
     ended = agents("mcp", "test", "near")
     assert ended.code != 0
-    assert "it ended before it was ready" in ended.err
+    assert "the server ended before it was ready" in ended.err
     assert "it said: cannot find its key" in ended.err
 
 

@@ -62,7 +62,7 @@ def agents(
 def test_without_a_candidate_a_plan_must_be_named(agents: Agents, command: str, words: str) -> None:
     ended = agents("plan", command)
     assert (ended.code, ended.out) == (2, "")
-    assert f"error: no plan {words} here; pass a PLAN\n" in ended.err
+    assert f"error: no plan of this repository {words}; pass a PLAN\n" in ended.err
 
 
 def test_the_only_candidate_is_taken_and_named(agents: Agents, repository: Path) -> None:
@@ -92,7 +92,7 @@ def test_of_several_candidates_one_is_chosen(agents: Agents, repository: Path) -
     first, second = agents(*REPLACE, "--review").id, agents(*OTHER, "--review").id
     listed = agents("plan", "apply")
     assert (listed.code, listed.out) == (2, "")
-    assert "2 plans here have a result to apply; pass one as PLAN:\n" in listed.err
+    assert "2 plans of this repository have a result to apply; pass one as PLAN:\n" in listed.err
     assert f"  {first[-6:]}  ready  replace: pattern=colour" in listed.err
     assert git(repository, "status", "--short") == ""
     chosen = agents("plan", "discard", typed="3\n2\n")
@@ -107,17 +107,17 @@ def test_plans_of_other_repositories_are_no_candidates(
 ) -> None:
     here = agents(*REPLACE, "--review").id
     monkeypatch.chdir(paint_shop(tmp_path / "elsewhere"))
-    assert "no plan needs you here" in agents("plan", "show").err
+    assert "no plan of this repository needs you" in agents("plan", "show").err
     there = agents(*REPLACE, "--review").id
     assert there in agents("plan", "show").out
     monkeypatch.chdir(tmp_path / "repository" / "src")
     assert here in agents("plan", "show").out
     monkeypatch.chdir(tmp_path)
-    assert "no plan needs you here" in agents("plan", "show").err
+    assert "no plan of this repository needs you" in agents("plan", "show").err
 
 
 def test_undo_takes_the_plan_applied_last_after_a_confirmation(agents: Agents, repository: Path) -> None:
-    assert "no plan was applied here; pass a PLAN" in agents("plan", "undo").err
+    assert "no plan was applied in this repository; pass a PLAN" in agents("plan", "undo").err
     agents(*REPLACE, "--yes")
     last = agents(*OTHER, "--yes").id
     refused = agents("plan", "undo")
@@ -224,11 +224,11 @@ def test_three_waiting_plans_take_three_answers_and_a_confirmed_discard(
 
 
 def test_a_round_of_decisions_shows_skips_and_ends(agents: Agents, repository: Path) -> None:
-    assert "no plan needs you here" in agents("plan", "review").err
+    assert "no plan of this repository needs you" in agents("plan", "review").err
     for _ in range(3):
         agents(*REPLACE, "--review")
     listed = agents("plan", "review")
-    assert (listed.code, "3 plans to review here; pass one as PLAN:" in listed.err) == (2, True)
+    assert (listed.code, "3 plans of this repository to review; pass one as PLAN:" in listed.err) == (2, True)
     # A wrong key, the diff, a discard that is not confirmed, not now; then the input ends.
     ended = agents("plan", "review", typed="xdrnn")
     assert ended.code == 0, ended.err

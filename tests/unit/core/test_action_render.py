@@ -73,7 +73,7 @@ def test_a_rendered_step_keeps_what_else_it_says() -> None:
         ("${}", "there is no argument ''"),
         ("${HOME}", "$${"),
         ("${text", "is not closed"),
-        (["-${files}"], "files is a list, so ${files} must be a separate element"),
+        (["-${files}"], "files is a list, so ${files} must be a list element by itself"),
         ({"deep": [{"x": "${nope}"}]}, "no argument 'nope'"),
     ],
 )

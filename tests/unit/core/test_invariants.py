@@ -69,7 +69,7 @@ def test_a_pattern_forbids_what_it_says(text: str, path: str, forbidden: bool) -
 def test_invariants_without_paths_are_not_enforced(text: str) -> None:
     parsed = Invariant.parse(text)
     assert (parsed.patterns, parsed.kept) == ((), ())
-    assert parsed.enforcement == "not enforced, only shown to actors"
+    assert parsed.enforcement == "not enforced, only part of the actors' prompt"
     assert broken_by([text], ["a.py", "the"]) is None
 
 
@@ -105,7 +105,7 @@ def test_the_start_of_a_plan_lists_enforced_invariants(plans: PlanBench) -> None
     plans.done(command("true"), invariants=("never touch folder/", "be kind"))
     assert said[:2] == [
         "invariant, enforced: folder/ may not be changed (never touch folder/)",
-        "invariant, not enforced, only shown to actors (be kind)",
+        "invariant, not enforced, only part of the actors' prompt (be kind)",
     ]
 
 

@@ -161,7 +161,7 @@ CASES: Mapping[str, list[Doctored]] = {
         lambda s, f: (s, with_file(f, "notes.txt", "")),
     ],
     "the audit log is intact": [
-        lambda s, f: (s, replace(f, problems=["row 3: it was removed"])),
+        lambda s, f: (s, replace(f, problems=["row 3: the row was removed"])),
         lambda s, f: (s, replace(f, records=[])),
     ],
     "no orphans remain": [
@@ -244,7 +244,7 @@ def test_a_broken_promise_fails_the_demo_and_keeps_its_directory(
     assert conclude(Output("plain"), performance, tmp_path, 1.0) == 1
     said = capfd.readouterr()
     assert "; NOT all promises kept; 1.0 s" in said.out
-    assert said.err.endswith(f"a promise was not kept; the state is in {tmp_path}\n")
+    assert said.err.endswith(f"a promise was broken; the state is in {tmp_path}\n")
     assert (tmp_path / "worker-1.log").exists()
 
 

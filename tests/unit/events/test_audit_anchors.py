@@ -350,8 +350,8 @@ def test_reports_a_server_that_does_not_answer() -> None:
     [
         ("http://anchors.example/", "use https://"),
         ("http://127.0.0.1.example/", "use https://"),
-        ("https://name:word@anchors.example/", "holds credentials"),
-        ("https://token@anchors.example/", "holds credentials"),
+        ("https://name:word@anchors.example/", "contains credentials"),
+        ("https://token@anchors.example/", "contains credentials"),
         ("https:///path", "no host"),
         ("https://[/", "not a URL"),
         ("ftp://anchors.example/", "names no target"),
@@ -473,7 +473,7 @@ def test_reports_a_remote_that_refuses_or_is_gone(remote: Path) -> None:
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\nexit 1\n")
     hook.chmod(0o755)
-    with pytest.raises(AnchorFailed, match=r"did not accept it: .*pre-receive hook declined"):
+    with pytest.raises(AnchorFailed, match=r"did not accept the anchor: .*pre-receive hook declined"):
         target_of(remote).append("one")
     remote.rename(remote.with_name("gone"))
     for ask in (target_of(remote).read, lambda: target_of(remote).append("one")):

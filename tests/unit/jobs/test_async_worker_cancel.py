@@ -65,7 +65,7 @@ def test_a_result_after_the_owner_saw_the_cancel_is_kept_but_the_job_is_cancelle
     job_id = bench.play(worker)
     job = bench.job(job_id)
     assert (job.state, job.result) == (JobState.CANCELLED, "done")
-    assert job.error == "cancelled (stop), although its handler returned: its result is kept"
+    assert job.error == "cancelled (stop), although the handler returned: its result is kept"
 
 
 def test_a_result_before_the_owner_saw_the_cancel_stands(bench: Bench) -> None:
@@ -114,7 +114,7 @@ def test_a_thread_that_ignores_its_cancel_is_abandoned_and_reported(bench: Bench
     assert "job.attempt_broke" not in [line["event"] for line in said]
     job, statistics, ended = during[0]
     assert job.state is JobState.CANCELLED
-    assert job.error == "cancelled (stop); its thread did not stop and was abandoned"
+    assert job.error == "cancelled (stop); the handler's thread did not stop and was abandoned"
     assert (statistics.stragglers, statistics.running, statistics.cancelled) == (1, 0, 1)
     assert ended == [f"{job_id}:1"]
     # A thread that returns late changes nothing.

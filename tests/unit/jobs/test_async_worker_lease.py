@@ -52,7 +52,7 @@ def test_an_owner_lets_go_before_any_peer_can_take_its_job(bench: Bench) -> None
     claim(owner)
     bench.run_all()
     job = bench.job(job_id)
-    assert (job.state, job.result, job.error) == (JobState.QUEUED, None, "its worker a was silent for 15 s")
+    assert (job.state, job.result, job.error) == (JobState.QUEUED, None, "the worker a was silent for 15 s")
     assert (owner.statistics().lease_lost, owner.statistics().succeeded) == (1, 0)
     assert peer.statistics().reclaimed == 1
 

@@ -23,7 +23,7 @@ def test_reclaims_the_job_of_a_dead_owner_immediately(bench: Bench) -> None:
     bench.machine.dead.add("mortal")
     peer = bench.worker(name="b")
     peer._sweep()
-    assert bench.job(job_id).error == "its worker mortal (pid 1) died"
+    assert bench.job(job_id).error == "the worker mortal (pid 1) died"
     claim(peer)
     bench.spawned[-1]()
     assert bench.job(job_id).state is JobState.SUCCEEDED

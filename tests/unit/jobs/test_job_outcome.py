@@ -24,7 +24,9 @@ CANCELS = [
 def test_a_librarys_cancellation_counts_only_if_the_job_was_stopped(cancel: type[BaseException]) -> None:
     name = cancel.__name__
     assert raised(cancel(), told_to_stop=True) == Raised(name, cancelled=True)
-    assert raised(cancel("why")) == Raised(f"{name}: why (something it waited for was cancelled)")
+    assert raised(cancel("why")) == Raised(
+        f"{name}: why (something that the handler waited for was cancelled)"
+    )
 
 
 def test_our_own_cancelled_error_counts_as_cancelled() -> None:

@@ -401,7 +401,7 @@ def test_a_key_of_openai_is_not_sent_to_another_host_by_itself(
             return
         with pytest.raises(ModelRefused) as caught:
             asyncio.run(model.reply(REQUEST))
-    named = settings.get("key_variable") or "models.key_variable, which names the variable"
+    named = settings.get("key_variable") or "models.key_variable, the variable"
     assert f"check {named}" in str(caught.value)
 
 

@@ -117,14 +117,14 @@ goals:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "it is empty; it begins with `goals:`"),
+        ("", "the file is empty; begin it with `goals:`"),
         ("- a\n- b\n", "not a mapping; begin with `goals:`, or write one goal per line"),
         ("Write the docs\n", "not a mapping"),
         ("goal: x\n", "line 1: 'goals' is missing; for example: goals: [{name: docs"),
         ("goals: []\n", "line 1: 'goals' is empty"),
         ("goals:\n  - name: a\n\tgoal: x\n", "line 3: YAML does not allow tabs here"),
         ("goals: [{name: a, goal: x}\n", "line 2: expected ',' or ']'"),
-        ("goals: [{name: a, goal: x, needs: [b]}]\n", "line 1: unknown goal 'b'; there is no other goal"),
+        ("goals: [{name: a, goal: x, needs: [b]}]\n", "line 1: unknown goal 'b'; the file has no other goal"),
         ("goals: [{name: ' ', goal: x}]\n", "line 1: 'name' is empty"),
         (f"goals: [{{name: {'n' * 61}, goal: x}}]\n", "line 1: a name is one line of at most 60 characters"),
         ('goals: [{name: "a\\nb", goal: x}]\n', "line 1: a name is one line of at most 60 characters"),
@@ -179,9 +179,9 @@ goals:
   - {name: last, goal: x, needs: [c]}
 """
     (problem,) = problems_of(text)
-    assert problem == "line 3: a needs c needs b needs a: a cycle; remove one of these needs"
+    assert problem == "line 3: a needs c needs b needs a: a cycle; remove one of these `needs`"
     assert problems_of("goals: [{name: a, goal: x, needs: [a]}]") == [
-        "line 1: a needs a: a cycle; remove one of these needs"
+        "line 1: a needs a: a cycle; remove one of these `needs`"
     ]
 
 

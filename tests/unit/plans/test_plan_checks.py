@@ -300,7 +300,7 @@ def test_an_apply_refuses_unrecorded_edits(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"), checks=[check("true")])
     mine = plans.sandbox(plan).root / "x.txt"
     mine.write_text("mine\n")
-    with pytest.raises(NeedsHuman, match=r"unrecorded edits in its sandbox: x\.txt"):
+    with pytest.raises(NeedsHuman, match=r"unrecorded edits in the sandbox: x\.txt"):
         plans.apply(plan)
     assert plans.now(plan).phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
     assert plans.parts.sandbox_edits.reread(plans.now(plan)) is not None

@@ -426,8 +426,8 @@ def test_refuses_a_correction_with_a_remedy(bench: ActorPlanBench) -> None:
 
 def test_a_plan_with_fixed_steps_has_nothing_to_correct(bench: ActorPlanBench) -> None:
     plan = bench.done(write("x.txt", ""))
-    assert "steps are fixed" in refusal(bench, plan)
-    with pytest.raises(PlanError, match="steps are fixed"):
+    assert "plan of fixed steps has no decisions" in refusal(bench, plan)
+    with pytest.raises(PlanError, match="plan of fixed steps has no decisions"):
         correction_of(bench).append(bench.now(plan), "more")
 
 

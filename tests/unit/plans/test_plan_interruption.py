@@ -197,7 +197,7 @@ def test_a_discarded_plan_has_no_open_call(plans: PlanBench) -> None:
     plan = plans.parts.plans.move(plan, (plan.phase, PlanState.ERRORED), now=now)
     assert plans.parts.lifecycle.reject(plan).state is PlanState.REJECTED
     assert (told(plans, plan), changed(plans, plan)) == (
-        [("failed", "cancelled: its plan was discarded")],
+        [("failed", "cancelled: the plan was discarded")],
         ["made.txt"],
     )
 
@@ -224,7 +224,7 @@ def test_leaves_the_calls_of_a_resumed_plan(plans: PlanBench) -> None:
 @pytest.mark.parametrize(
     ("harm", "why"),
     [
-        (lambda plans, plan: plans.parts.sandboxes.remove(plan.id), "its sandbox was removed"),
+        (lambda plans, plan: plans.parts.sandboxes.remove(plan.id), "the sandbox was removed"),
         (lambda plans, plan: (plans.sandbox(plan).root / "GIT~1").touch(), "GIT~1"),
     ],
     ids=["removed", "unrecordable"],
@@ -238,7 +238,7 @@ def test_a_call_says_that_its_changes_were_not_recorded(
     [(state, error)] = told(plans, plan)
     assert state == "failed"
     assert error is not None
-    assert error.startswith("cancelled: not wanted; its changes were not recorded: ")
+    assert error.startswith("cancelled: not wanted; the changes of the call were not recorded: ")
     assert why in error
     assert plans.parts.changesets.get(str(plans.calls(plan)[0].changeset_id)).closed
 
@@ -252,7 +252,7 @@ def test_leaves_the_sandbox_of_another_machine(plans: PlanBench) -> None:
     sandbox_edits.end_calls(on_a_remote, "not wanted")
     [(state, error)] = told(plans, plan)
     assert (state, changed(plans, plan)) == ("failed", [])
-    assert str(error).endswith("its changes were not recorded: its sandbox is on another machine")
+    assert str(error).endswith("the changes of the call were not recorded: the sandbox is on another machine")
 
 
 def gone_on_with(plans: PlanBench, plan: Plan, broken: Callable[[Sandbox], object]) -> Plan:
@@ -368,7 +368,7 @@ def test_an_unreadable_sandbox_does_not_block_a_cancel(
     assert cancelled_with(plans, plan, name, error).state is PlanState.CANCELLED
     state, said = told(plans, plan)[-1]
     assert state == "failed"
-    assert str(said).startswith("cancelled: not wanted; its changes were not recorded: ")
+    assert str(said).startswith("cancelled: not wanted; the changes of the call were not recorded: ")
     assert str(said).endswith("so it is")
 
 
@@ -461,7 +461,7 @@ def test_the_next_look_ends_a_call_left_open(plans: PlanBench, wanted: PlanState
         over = plans.parts.lifecycle.reject(plan) if rejects else plans.cancel(plan)
     assert (over.phase_state, plans.states_of(plan)) == ((Phase.APPLY, wanted), ["started"])
     assert plans.parts.lifecycle.reconciled(over) == over
-    reason = "its plan was discarded" if rejects else "not wanted"
+    reason = "the plan was discarded" if rejects else "not wanted"
     assert (told(plans, plan), changed(plans, plan)) == ([("failed", f"cancelled: {reason}")], ["made.txt"])
 
 
@@ -490,7 +490,7 @@ def test_a_plan_that_cannot_be_reconciled_hides_no_other(plans: PlanBench, error
     lifecycle, found = stopped_but_one(plans, error)
     one, bad, other = lifecycle.all_reconciled(found)
     assert one.state is other.state is PlanState.CANCELLED
-    assert bad == replace(found[1], error=f"its state could not be updated: {error}")
+    assert bad == replace(found[1], error=f"the state of the plan could not be updated: {error}")
     assert plans.now(bad) == found[1]
 
 

@@ -26,7 +26,7 @@ def test_resume_of_a_complete_plan_needs_recorded_edits(plans: PlanBench) -> Non
     plan = plans.done(write("x.txt", "1\n"))
     assert plan.state is PlanState.COMPLETE
     edit_by_hand(plans, plan)
-    with pytest.raises(NeedsHuman, match=r"unrecorded edits in its sandbox: b\.txt, mine\.txt"):
+    with pytest.raises(NeedsHuman, match=r"unrecorded edits in the sandbox: b\.txt, mine\.txt"):
         plans.resume(plan)
     assert plans.now(plan) == plan
     ensure_edits_are_there(plans, plan)

@@ -207,7 +207,7 @@ def test_waiting_for_a_worker_has_a_deadline(bench: ActorPlanBench) -> None:
     with pytest.raises(DeadlineExceeded, match="stopping plan"):
         replace(pausing_of(bench), clock=Hasty()).pause(plan)
     # The run is cancelled, and its moves of the plan are refused.
-    assert bench.container.jobs.get(job.id).cancel_reason == "its plan is being corrected"
+    assert bench.container.jobs.get(job.id).cancel_reason == "the plan is being corrected"
     with pytest.raises(StalePlan):
         bench.parts.plans.move(plan, COMPLETE, now=SystemClock().now(), fence=Fence(job.id, job.fence))
 

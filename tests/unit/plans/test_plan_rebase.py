@@ -99,7 +99,7 @@ def test_a_conflict_that_the_agent_leaves_open_goes_to_a_person(actors: ActorPla
         "conflict",
         "the plan and the repository conflict in mine.txt",
     )
-    with pytest.raises(PlanError, match="its conflicts are not resolved"):
+    with pytest.raises(PlanError, match="conflicts are not resolved"):
         actors.parts.rebase.rebase(plan)
     actors.parts.manual_resolution.resolve(plan, "mine.txt", Take.OURS)
     plan = actors.resume(plan)
@@ -183,9 +183,9 @@ def test_a_rebase_that_was_not_queued_continues(bench: PlanBench) -> None:
     (bench.repository / "a.txt").write_text("theirs\n")
     plan = blocked(bench, plan)
     bench.parts.rebase.merge(plan)
-    with pytest.raises(PlanError, match="its conflicts are not resolved"):
+    with pytest.raises(PlanError, match="conflicts are not resolved"):
         bench.parts.rebase.merge(plan)
-    with pytest.raises(PlanError, match="its conflicts are not resolved"):
+    with pytest.raises(PlanError, match="conflicts are not resolved"):
         bench.apply(plan)
     assert rebased(bench, plan).phase_state == (Phase.EXECUTE, PlanState.WAITING)
     assert [made.tool for made in bench.calls(plan)].count(REBASE) == 1
@@ -260,9 +260,9 @@ def test_a_hunk_whose_file_changed_is_decided_before_a_rebase(bench: PlanBench) 
     file.write_text(f"first\n{file.read_text()}")
     bench.parts.sandbox_edits.reread(plan)
     (bench.repository / "b.txt").write_text("theirs\n")
-    with pytest.raises(NeedsHuman, match="decide about them again"):
+    with pytest.raises(NeedsHuman, match="accept or reject these hunks again"):
         bench.parts.rebase.rebase(plan)
-    with pytest.raises(NeedsHuman, match="decide about them again"):
+    with pytest.raises(NeedsHuman, match="accept or reject these hunks again"):
         bench.parts.apply.commit_apart(plan, "published")
 
 
@@ -280,7 +280,7 @@ def test_a_failed_write_of_the_files_leaves_the_result_as_it_was(
         broken.setattr("cleveragents.plans.conflicts.rebase.restore_states", fails)
         with pytest.raises(OSError, match="no space"):
             bench.parts.rebase.rebase(plan)
-    with pytest.raises(PlanError, match="its rebase was interrupted"):
+    with pytest.raises(PlanError, match="the rebase was interrupted"):
         bench.apply(plan)
     assert bench.diff(plan) == before
     plan = rebased(bench, plan)
@@ -370,7 +370,7 @@ def test_two_changes_of_a_submodule_refuse_a_rebase(bench: PlanBench) -> None:
     linked(bench, "1" * 40)
     plan = bench.done(command("rmdir sub"))
     linked(bench, "2" * 40)
-    with pytest.raises(ApplyRefused, match="the plan and you changed the submodule sub"):
+    with pytest.raises(ApplyRefused, match="you and the plan both changed the submodule sub"):
         bench.parts.rebase.rebase(plan)
     linked(bench, None)
     (bench.repository / "b.txt").write_text("theirs\n")

@@ -172,7 +172,7 @@ def test_a_plan_stops_at_its_time_limit(plans: PlanBench) -> None:
 
 def test_a_plan_beyond_the_step_limit_runs_no_step(plans: PlanBench) -> None:
     plan = plans.done(write("1.txt", ""), write("2.txt", ""), limit_steps=1)
-    assert "more than 1 steps, the step limit" in str(plan.error)
+    assert "the plan exceeded its limit of 1 steps" in str(plan.error)
     assert plans.states_of(plan) == []
 
 

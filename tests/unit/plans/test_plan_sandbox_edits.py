@@ -62,7 +62,7 @@ def test_a_change_on_top_of_a_rejected_one_is_a_conflict(plans: PlanBench) -> No
 @pytest.mark.parametrize("kind", ReviewKind)
 def test_refuses_a_review_of_unchanged_files(plans: PlanBench, kind: ReviewKind) -> None:
     plan = plans.done(write("x.txt", ""))
-    with pytest.raises(PlanError, match="among its changes"):
+    with pytest.raises(PlanError, match="among the changes of the plan"):
         reject(plans, plan, kind, "b.txt")
 
 
@@ -214,7 +214,7 @@ def test_a_resume_refuses_unrecorded_edits(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"), command("test -e mended.txt"))
     assert plan.state is PlanState.ERRORED
     (plans.sandbox(plan).root / "mended.txt").touch()
-    with pytest.raises(NeedsHuman, match=r"unrecorded edits in its sandbox: mended\.txt"):
+    with pytest.raises(NeedsHuman, match=r"unrecorded edits in the sandbox: mended\.txt"):
         plans.parts.lifecycle.resume(plan)
     assert plans.parts.sandbox_edits.reread(plan) is not None
     assert plans.resume(plan).state is PlanState.COMPLETE

@@ -295,7 +295,7 @@ def test_a_raised_budget_does_not_end_the_wait(bench: Bench) -> None:
 
 def test_a_waiting_plan_is_not_deleted(bench: Bench) -> None:
     plan = bench.work(bench.limited())
-    with pytest.raises(PlanError, match="waiting for a usage limit; cancel it first"):
+    with pytest.raises(PlanError, match="waiting for a usage limit; cancel the plan first"):
         bench.parts.cleanup.delete(plan)
 
 
@@ -315,7 +315,7 @@ def test_a_resume_while_the_timer_fires_continues_the_plan_once(bench: Bench) ->
     bench.clock.advance(3 * HOUR)
     job = bench.claimed(plan)
     assert job is not None
-    with pytest.raises(PlanError, match="its worker has not stopped yet"):
+    with pytest.raises(PlanError, match="the worker of the plan has not stopped yet"):
         bench.parts.lifecycle.resume(plan)
     bench.handler()(job)
     assert bench.now(plan).state is PlanState.COMPLETE

@@ -428,7 +428,7 @@ def test_an_undo_keeps_later_commits(remote: Remote, one: Machine, other: Machin
     assert remote.text("b.txt") == "later"
     assert len(remote.commits_of(plan.id)) == 2
     with (
-        pytest.raises(ApplyRefused, match="it has no apply to undo"),
+        pytest.raises(ApplyRefused, match="the plan has no apply to undo"),
         other.parts.applier.prepare_undo(plan.id, other.parts.sandboxes.open(plan.id)),
     ):
         pass
@@ -598,7 +598,7 @@ def test_a_preparation_applies_once(remote: Remote, one: Machine) -> None:
     sandbox = one.parts.sandboxes.open(plan.id)
     with one.parts.applier.prepare(plan.id, sandbox, sandbox.base) as preparation:
         assert (preparation.changes, preparation.landed) == ({}, False)
-    with pytest.raises(ApplyRefused, match="prepare it again"):
+    with pytest.raises(ApplyRefused, match="prepare the apply again"):
         preparation.apply()
 
 

@@ -179,7 +179,7 @@ def test_a_hunk_left_out_of_an_earlier_version_stops_the_merge_of_a_child(
 
     reviewed(accepted=False)
     child.writes({"a.txt": with_line(2, "unwanted, again")}, "2")
-    with pytest.raises(NeedsHuman, match="decide about them again"):
+    with pytest.raises(NeedsHuman, match="accept or reject these hunks again"):
         stand.merge(parent, child, "1")
     assert parent.text("a.txt") == with_line(2, "line 2"), "nothing is merged"
     assert stand.sub_plan_merge.merged_parts(parent.plan.id) == frozenset()

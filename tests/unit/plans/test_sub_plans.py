@@ -302,9 +302,9 @@ def test_a_conflict_waits_for_a_person(trees: TreeBench) -> None:
 def test_refuses_to_apply_undo_or_delete_a_sub_plan_alone(trees: TreeBench) -> None:
     plan = trees.worked(part("x", write("x.txt", "")))
     child = trees.child(plan, "x")
-    with pytest.raises(PlanError, match=f"part of plan {plan.id}, and applied only with it"):
+    with pytest.raises(PlanError, match=f"this is a sub-plan of {plan.id}, which is applied as a whole"):
         trees.apply(child)
-    with pytest.raises(PlanError, match="undone only with it"):
+    with pytest.raises(PlanError, match="which is undone as a whole"):
         trees.parts.apply.undo(child)
     with pytest.raises(PlanError, match=f"part of plan {plan.id}"):
         trees.parts.cleanup.delete(child)

@@ -324,7 +324,7 @@ def test_a_process_with_the_reused_pid_of_a_killed_guard_is_left_alone(tmp_path:
 @pytest.mark.parametrize(
     ("isolation", "known"),
     [
-        ("off", "the processes that could be found were ended; a hidden one may still run"),
+        ("off", "the processes that were found were ended; a hidden process may still run"),
         pytest.param(
             "required",
             "all processes of the command were ended",

@@ -240,7 +240,7 @@ def test_a_viewer_reads_tasks_but_creates_none(server: PlanServer) -> None:
             await streamed(client, goal("paint it", resource="shop"))
         return str(refused.value)
 
-    assert "this needs the role operator" in asked(server, work, "viewer")
+    assert "the role operator is required" in asked(server, work, "viewer")
 
 
 def test_tasks_are_listed_in_pages_with_how_many_there_are_in_all(server: PlanServer) -> None:
@@ -294,7 +294,7 @@ def test_a_waiting_task_is_followed_to_its_end_and_an_ended_one_cannot_be(server
         found, refusal = asked(server, work, address=address)
     assert found[0].task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
     assert found[-1].status_update.status.state == TaskState.TASK_STATE_CANCELED
-    assert "the task is over" in refusal
+    assert "the task has ended" in refusal
 
 
 def test_parts_other_than_text_and_other_media_are_refused(server: PlanServer) -> None:

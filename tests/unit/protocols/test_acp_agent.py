@@ -349,7 +349,7 @@ def test_an_answer_is_sent_only_to_the_question_that_the_editor_showed(tmp_path:
         pending[0] = "second"
         await agent.prompt(session, [helpers.text_block("yes")])
         assert answers == []
-        assert "this question is new" in editor.said("agent_message_chunk")
+        assert "the question has changed" in editor.said("agent_message_chunk")
         assert "The second one?" in editor.said("agent_message_chunk")
         await agent.prompt(session, [helpers.text_block("no")])
         assert answers == [("no", "second")]

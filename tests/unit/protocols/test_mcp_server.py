@@ -226,7 +226,7 @@ def test_an_agent_creates_watches_and_reads_a_plan_that_a_person_applies(world: 
     assert done["changes"] == [{"path": "today.txt", "change": "created"}]
     assert done["checks"][0] == {"name": "test -f today.txt", "verdict": "passed", "stale": False}
     assert "+green" in diff
-    assert "its profile reserves the apply for a person" in refusal
+    assert "the profile allows only a person to apply the result" in refusal
     assert not (world.repository / "today.txt").exists()
 
 
@@ -294,5 +294,5 @@ def test_through_a_server_plans_run_on_its_resources(world: World, tmp_path: Pat
     assert plan["resource_name"] == "shop", "the only resource is the default"
     assert (done["state"], done["needs"], plan["request"]["by"]) == ("complete", "review", "operator"), done
     assert "+green" in diff
-    assert "its profile reserves the apply for a person" in refusal
+    assert "the profile allows only a person to apply the result" in refusal
     assert (context["budget"] > 0, "ranking" in context) == (True, False)

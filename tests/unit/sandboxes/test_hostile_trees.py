@@ -877,7 +877,7 @@ def test_refuses_and_removes_a_tree_of_thousands_of_levels(tmp_path: Path) -> No
         descriptor = below
     os.close(os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=descriptor))
     os.close(descriptor)
-    with pytest.raises(SandboxRefused, match="its path is longer"):
+    with pytest.raises(SandboxRefused, match="the path is longer"):
         sandbox.scan()
     PrivateClone().remove("plan-1", resource, tmp_path / "sandbox")
     assert [path.name for path in (tmp_path / "sandbox").iterdir()] == ["lock"]

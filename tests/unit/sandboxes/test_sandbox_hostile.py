@@ -159,7 +159,7 @@ def test_refuses_a_repository_with_a_foreign_worktree(tmp_path: Path, inside: st
 def test_refuses_an_invalid_git_directory_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "below").mkdir()
-    with pytest.raises(SandboxRefused, match=r"its \.git is not a valid repository; remove"):
+    with pytest.raises(SandboxRefused, match=r"the \.git directory is not a valid repository; remove"):
         find_resource(tmp_path)
     assert find_resource(tmp_path / "below") == (tmp_path / "below", "")
 

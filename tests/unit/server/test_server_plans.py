@@ -304,7 +304,7 @@ def test_an_answer_that_names_no_call_is_to_the_first_that_asks_and_to_no_other(
     server.post(f"{where}/approve", {"call": asking[0]})
     assert server.rested(plan)["files_changed"] == 2
     server.post(f"{where}/reject")
-    assert "it makes no more calls" in server.post(f"{where}/budget", {"steps": 50}, 409)["detail"]
+    assert "and makes no more calls" in server.post(f"{where}/budget", {"steps": 50}, 409)["detail"]
 
 
 def test_a_directory_that_is_no_repository_has_nothing_committed(server: PlanServer) -> None:
@@ -449,7 +449,7 @@ def test_a_plan_of_the_command_line_is_seen_and_not_run_here(server: PlanServer)
     shown = server.get(f"/plans/{plan.id}")
     assert (shown["project"], shown["can"]) == ("default", ["cancel", "pause"])
     refused = server.post(f"/plans/{plan.id}/resume", status=409)
-    assert "a command in a terminal runs it; respond there" in refused["detail"]
+    assert "a command in a terminal runs the plan; respond there" in refused["detail"]
     assert server.parts.plans.get(plan.id).request.get("queue") is None
     assert (
         server.post(f"/plans/{plan.id}/cancel", {"reason": "enough"})["error"]

@@ -86,8 +86,8 @@ def test_goals_that_name_files_of_the_server_read_none_of_them(bench: ServerBenc
 
 
 SENT = {
-    "a program of its own": ("type: command\nargv: [touch, {marker}]\nprompt: x\n", "it starts a program"),
-    "an agent of its own": ("type: acp\nargv: [touch, {marker}]\nprompt: x\n", "it starts a program"),
+    "a program of its own": ("type: command\nargv: [touch, {marker}]\nprompt: x\n", "may start a program"),
+    "an agent of its own": ("type: acp\nargv: [touch, {marker}]\nprompt: x\n", "may start a program"),
     "a file of the server": (
         "entry: a\nnodes: {a: {type: subgraph, actor: {file}, next: end}}\n",
         "there is no actor",

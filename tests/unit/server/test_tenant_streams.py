@@ -220,7 +220,7 @@ def test_no_task_is_made_on_a_resource_of_another_project(two: Tenants, name: st
 
 def refusal(name: str) -> str:
     if name in ("beta-viewer", "outsider"):
-        return f"this needs the role operator, and {name} has the role viewer; ask an admin to change it"
+        return f"the role operator is required, and {name} has the role viewer; ask an admin to change it"
     return "there is no resource 'alpha-main'"
 
 

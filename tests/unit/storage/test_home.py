@@ -118,7 +118,9 @@ def test_refuses_a_copy_on_another_machine_until_a_person_decides(
     shutil.rmtree(state)
     place = copy / "home.place"
     place.write_text(json.dumps(json.loads(place.read_text()) | {"machine": "another"}))
-    with pytest.raises(ConfigurationError, match=f"of another machine; if .* delete {place}; else delete"):
+    with pytest.raises(
+        ConfigurationError, match=f"on another machine; if .* delete {place}; otherwise delete"
+    ):
         home_id(copy)
     place.unlink()
     assert home_id(copy) == name

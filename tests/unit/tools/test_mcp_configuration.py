@@ -123,7 +123,7 @@ def test_an_unreadable_repository_file_does_not_block(tmp_path: Path, trust: Sql
     (tmp_path / "outside.json").write_text(text(a={"command": "x"}))
     found = load_mcp(tmp_path / "none.json", repository, trust)
     assert not found.servers
-    assert "it is not used" in found.notes[0]
+    assert "the file is not used" in found.notes[0]
     file.unlink()
     wrong = {"{": "is not valid JSON", '{"mcpServers": 1}': "must be an object", '{"servers": {}}': "has no"}
     for content, why in wrong.items():
@@ -131,7 +131,7 @@ def test_an_unreadable_repository_file_does_not_block(tmp_path: Path, trust: Sql
         found = load_mcp(tmp_path / "none.json", repository, trust)
         assert not found.untrusted
         (note,) = found.notes
-        assert (str(file) in note, why in note, "it is not used" in note) == (True, True, True), note
+        assert (str(file) in note, why in note, "the file is not used" in note) == (True, True, True), note
 
 
 def test_variables_are_filled_in_and_their_values_masked() -> None:

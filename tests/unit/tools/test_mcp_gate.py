@@ -238,5 +238,5 @@ def test_a_read_only_run_starts_no_repository_server(plans: PlanBench) -> None:
 def test_a_command_starts_only_the_named_server() -> None:
     named = UserNamedGate({"near"})
     assert named.permit(STDIO).server is STDIO
-    with pytest.raises(ToolRefused, match="does not name it"):
+    with pytest.raises(ToolRefused, match="does not name this server"):
         named.permit(HTTP)

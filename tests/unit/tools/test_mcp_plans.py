@@ -82,7 +82,11 @@ def test_a_plan_continues_without_a_server_that_cannot_start(bench: ActorPlanBen
     configure(tmp_path, "gone")
     plan = bench.reached(PLANNED, executes(says("done")))
     assert plan.phase_state == COMPLETE, plan.error
-    told = [line for line in bench.said if line.startswith("MCP server near: it ended before it was ready")]
+    told = [
+        line
+        for line in bench.said
+        if line.startswith("MCP server near: the server ended before it was ready")
+    ]
     assert len(told) == 2  # once in each phase
 
 

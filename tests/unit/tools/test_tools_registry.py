@@ -141,8 +141,8 @@ def test_no_package_replaces_a_built_in_tool_and_the_first_package_wins(site: Pa
     assert registry.get("write").spec.description.startswith("Creates a file")
     said = sorted(str(problem) for problem in registry.problems())
     assert said == [
-        "idle: the package two 1.2 offers a tool whose name is taken; it is ignored",
-        "write: the package one 1.2 offers a tool whose name is taken; it is ignored",
+        "idle: the package two 1.2 offers a tool whose name is taken; the tool is ignored",
+        "write: the package one 1.2 offers a tool whose name is taken; the tool is ignored",
     ]
 
 

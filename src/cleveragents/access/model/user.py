@@ -82,7 +82,9 @@ class User:
 
 
 def role_outside(projects: Mapping[str, Role]) -> Role:
-    """Return the `User.role` of a user with these roles in projects who is not a server admin."""
+    """Return the role, outside their projects, of a user who is not a server admin: `operator` if they
+    operate any project, else `viewer`.
+    """
     operates = any(role.may(Role.OPERATOR) for role in projects.values())
     return Role.OPERATOR if operates else Role.VIEWER
 

@@ -164,7 +164,7 @@ class SqlProjectStore:
         default project.
         """
         if name == DEFAULT_PROJECT:  # guard: plans without a project use it
-            raise StillUsed("project", name, "it is the default project of plans")
+            raise StillUsed("project", name, "plans without a project use it")
         event = self._event(EventType.PROJECT_REMOVED, name, now, {})
 
         def unit(connection: Connection) -> None:
@@ -172,13 +172,15 @@ class SqlProjectStore:
             mine = select(resources.c.name).where(resources.c.project == name).order_by(resources.c.name)
             used = list(connection.execute(mine).scalars())
             if used:  # guard: every resource has a project
-                raise StillUsed("project", name, f"remove its resources first: {', '.join(used)}")
+                raise StillUsed(
+                    "project", name, f"remove the resources of the project first: {', '.join(used)}"
+                )
             theirs = connection.execute(select(plans.c.id).where(plans.c.project == name).limit(1)).first()
             if theirs is not None:  # guard: a new project of that name must not get these plans
-                raise StillUsed("project", name, "delete its plans first")
+                raise StillUsed("project", name, "delete the plans of the project first")
             talks = select(conversations.c.id).where(conversations.c.project == name).limit(1)
             if connection.execute(talks).first() is not None:  # guard: nor these conversations
-                raise StillUsed("project", name, "delete its sessions first")
+                raise StillUsed("project", name, "delete the sessions of the project first")
             connection.execute(delete(members).where(members.c.project == name))
             # guard: a new project of that name must not get these rules
             connection.execute(delete(approval_rules).where(approval_rules.c.project == name))

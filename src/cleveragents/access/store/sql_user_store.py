@@ -297,9 +297,10 @@ def _ensure_not_its_own(connection: Connection, token_id: str, asked_with: str |
     above = asked_with
     while above is not None:
         if above == token_id:  # guard: tokens of a thief go with the stolen one
-            others = "use a token that was not issued with it, an admin's token, or the server's machine"
+            others = "use another token or an admin's token, or run the command on the server's machine"
             raise RequestRefused(
-                f"this request itself uses that token, or a token that was created with it; {others}", "alone"
+                f"this request is authenticated with that token, or with a token created from it; {others}",
+                "alone",
             )
         row = connection.execute(_made_with(above)).first()
         above = None if row is None else row.made_with
@@ -345,7 +346,7 @@ def _ensure_another_admin(connection: Connection, user: User) -> None:
         return
     others = select(users.c.id).where(users.c.role == Role.ADMIN.value, users.c.id != user.id)
     if connection.execute(others).first() is None:  # guard: one admin always remains
-        raise StillUsed("user", user.name, "it is the last admin; make another user admin first")
+        raise StillUsed("user", user.name, "the user is the last admin; make another user admin first")
 
 
 def _users(connection: Connection, rows: Sequence[Any]) -> Sequence[User]:

@@ -32,12 +32,10 @@ _LAST_ROUND_SECONDS = 0.5
 """Time for the remaining tasks of a stopping loop to end after a last cancellation."""
 
 _STOP_SECONDS = 2.0
-"""Time for the thread to end. A loop that is not blocked ends by then: tasks, generators and threads each get
-a last round.
-"""
+"""Time limit for the loop's thread to end. Only a blocked loop takes longer."""
 
 _IDLE_SECONDS = 60.0
-"""Bounds each wait of an idle thread, which then waits again."""
+"""Maximum length of one wait of an idle thread. Afterwards it waits again."""
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -137,11 +137,11 @@ class AgentTools(FixedTools):
 def _problem(arguments: AgentArguments, done: CommandResult) -> str | None:
     """Return why the agent failed, or None."""
     if done.timed_out:
-        return f"it was stopped after {done.seconds:.0f} seconds: it reached its time limit"
+        return f"the agent was stopped after {done.seconds:.0f} seconds: it reached its time limit"
     if done.crowded:
-        return f"it was stopped: it exceeded its limit of {arguments.processes} processes"
+        return f"the agent was stopped: it exceeded its limit of {arguments.processes} processes"
     if done.exit_code not in arguments.expect_exit:
-        return f"it exited with code {done.exit_code}"
+        return f"the agent exited with code {done.exit_code}"
     return None
 
 

@@ -279,7 +279,7 @@ class ActorSpending:
     def _broken(self, total: Spend) -> str | None:
         limits = self._actor.limits
         if total.steps > limits.steps:  # guard: bounds every loop
-            return f"it reached its limit of {limits.steps} model and tool calls"
+            return f"the actor reached its limit of {limits.steps} model and tool calls"
         if limits.tokens is not None and total.tokens > limits.tokens:  # guard: tokens
             return f"the next call might exceed its limit of {limits.tokens} tokens"
         if limits.usd is not None and total.picodollars > limits.usd * PICODOLLARS:  # guard: money

@@ -111,7 +111,7 @@ def first_state(actor: Actor, inputs: Mapping[str, JsonValue], *, path: str) -> 
         values[name] = plain(value)
     for key in actor.state:
         if not key.takes(values[key.name]):  # guard: a reducer could not explain the error
-            raise ActorStopped(actor.name, f"its input {key.name!r} must be of type {key.type}")
+            raise ActorStopped(actor.name, f"the input {key.name!r} must be of type {key.type}")
     counted = {"steps": 0, "tokens": 0, "money": 0, "visits": {}}
     return {**values, ACCOUNT: {"path": path, **counted}}
 

@@ -106,7 +106,7 @@ def is_key_name(name: str) -> bool:
 def actor_problems(actor: Actor, around: ActorEnvironment) -> list[_Problem]:
     """Return all problems of an actor and their places."""
     if len(actor.nodes) > NODES_LIMIT:  # guard: bounds the time that validation of a foreign file may take
-        return [(("nodes",), f"it has more than {NODES_LIMIT} nodes; move some into another actor")]
+        return [(("nodes",), f"more than {NODES_LIMIT} nodes; move some into another actor")]
     problems = [problem for key in actor.state for problem in _key_problems(key)]
     for node in actor.nodes:
         problems += [(("nodes", node.name, *place), text) for place, text in _of_node(actor, node, around)]
@@ -392,7 +392,7 @@ def agent_problems(actor: Actor, node: AgentNode) -> Iterator[_Problem]:
         yield ("argv", 0), "the program is missing; put its name first: [claude, --print]"
     for number, word in enumerate(node.argv):
         if "\0" in word:
-            yield ("argv", number), "it contains a NUL character; remove it"
+            yield ("argv", number), "the argument contains a NUL character; remove it"
     if isinstance(node, CommandNode):
         yield from _prompt_problems(node)
         for name in node.variables:

@@ -49,7 +49,7 @@ def ensure_applicable(
     parts.result.ensure_decided(plan, sandbox)
     if not parts.result.states(plan, sandbox):
         if any(not review.accepted for review in parts.reviews.of_plan(plan.id)):
-            accept = Remedy("plan.review", plan.id, {"accept": "."}, "Accept it again")
+            accept = Remedy("plan.review", plan.id, {"accept": "."}, "Accept the changes again")
             raise PlanError(plan.id, "nothing to apply: all changes are left out", (accept,))
         raise PlanError(plan.id, "nothing to apply: no file was changed")
     ensure_apply_request(plan, message, to_branch)
@@ -62,7 +62,7 @@ def ensure_undoable_now(container: Container, plan_id: str, *, message: str | No
     parts.apply.settle()
     plan = find_plan(parts, plan_id)
     if plan.parent_id is not None:
-        raise PlanError(plan.id, f"it is a sub-plan of {plan.root} and is undone with it")
+        raise PlanError(plan.id, f"this is a sub-plan of {plan.root} and is undone with it")
     if not plan.state.ended or plan.state is PlanState.APPLIED:
         ensure_reachable(parts, plan)
     if plan.phase_state != (Phase.APPLY, PlanState.APPLIED):
@@ -85,13 +85,13 @@ def apply_later(
 
     Raises `PlanError` if there is nothing to apply or an apply is in progress; `ConfigurationError` if the
     commit is impossible; `RequestRefused` and `InvalidName` for the branch; `NeedsHuman`, also for an
-    `unattended` request if the plan's profile reserves the apply for a person; `QueueFull`.
+    `unattended` request if the plan's profile allows only a person to apply it; `QueueFull`.
     """
     plan = ensure_applicable(container, plan_id, message=message, to_branch=to_branch)
     verdict = Strategy.from_json(plan.strategy).policy.verdict(Capability.APPLY)
     if unattended and verdict is not Verdict.ALLOW:  # guard: another agent may do only what the policy allows
         apply = Remedy("plan.apply", plan.id, text="Apply it")
-        raise NeedsHuman(plan.id, "its profile reserves the apply for a person", (apply,))
+        raise NeedsHuman(plan.id, "the profile allows only a person to apply the result", (apply,))
     return _submitted(container, plan, "apply", _Deed(message, by, to_branch))
 
 
@@ -143,7 +143,7 @@ def _submitted(container: Container, plan: Plan, what: str, deed: _Deed) -> Job:
             if _is_under_way(container, new.kind):  # guard: only one apply or undo at a time
                 break
     done = {"apply": "applied", "undo": "undone"}[what]
-    raise PlanError(plan.id, f"it is already being {done}; its page shows the outcome")
+    raise PlanError(plan.id, f"the plan is already being {done}; its page shows the outcome")
 
 
 def _queue_for(container: Container, plan: Plan) -> str:

@@ -108,7 +108,9 @@ def _ensure_raised(parts: PlanParts, plan: Plan, limits: BudgetLimits) -> None:
     for field, name in _NAMES.items():
         new, old = getattr(limits, name), getattr(present, name)
         if None not in (new, old) and new < old:
-            problem = f"a limit is a total, and plan {plan.id} already has {told[field]} {field}"
+            problem = (
+                f"a limit is a total and cannot be lowered: plan {plan.id} already has {told[field]} {field}"
+            )
             raise RequestRefused(problem, f"limits.{field}")
 
 

@@ -113,7 +113,7 @@ def _looked_at(parts: PlanParts, plan: Plan, look: Callable[[Sandbox], ChangedFi
 
 
 def _found(sandbox: Sandbox, states: Mapping[str, FileState | None], base: str) -> ChangedFiles:
-    """Return the changes from `base` to the base of the sandbox with these states."""
+    """Return the changes from the tree `base` to the sandbox's base with these file states."""
     if not states:
         return ChangedFiles([], sandbox.base)
     look = _Look(str(sandbox.root), base, tuple(sorted(states.items())), sandbox)
@@ -129,7 +129,9 @@ def _found(sandbox: Sandbox, states: Mapping[str, FileState | None], base: str) 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """The files of a sandbox with their states. Equal if they have the same files in the same states."""
+    """The files of a sandbox with their states, as a cache key: two of them are equal if they have the same
+    files in the same states.
+    """
 
     place: str
     base: str

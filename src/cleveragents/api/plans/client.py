@@ -74,8 +74,8 @@ class Plans(Protocol):
         """Return how many plans there are in each phase and state. Sub-plans are not counted."""
 
     def search(self, text: str, *, project: str | None = None, limit: int = 20) -> tuple[FoundPlan, ...]:
-        """Return the plans whose goal, answer, transcript or changes contain the text, in either case, newest
-        first. Masked texts are not found.
+        """Return the plans whose goal, answer, transcript or changes contain the text, newest first. Case is
+        ignored, and masked texts are not found.
 
         Reads the latest 1,000 plans, and at most 400 texts that contain the query. Raises `RequestRefused`
         unless the text has 2 to 200 characters.
@@ -135,10 +135,10 @@ class Plans(Protocol):
     ) -> PlanView:
         """Approve the pending request and continue. With `call`, only if that call is pending.
 
-        The scope `plan` also approves later commands that match `pattern` in the whole tree that the plan
-        belongs to, `project` in its project; without a project of its own, in its repository. The default
-        pattern is `approval.pattern` of the plan. Raises `RequestRefused` if the call can only be approved
-        once.
+        The scope decides whether later commands that match `pattern` are approved, too: `plan` approves them
+        in the plan's whole tree, `project` in its project, or in its repository if the plan belongs to the
+        default project. The default pattern is `approval.pattern` of the plan. Raises `RequestRefused` if the
+        call can only be approved once.
         """
 
     def deny(self, plan_id: str, *, call: int | None = None, reason: str | None = None) -> PlanView:
@@ -179,7 +179,7 @@ class Plans(Protocol):
         version: int | None = None,
     ) -> JobView:
         """Queue the apply for a worker and return its job. With `unattended`, raises `NeedsHuman` if the
-        plan's profile reserves the apply for a person.
+        plan's profile allows only a person to apply it.
         """
 
     def undo(
@@ -280,8 +280,8 @@ class Plans(Protocol):
         end_line: int | None = None,
         side: Side = "after",
     ) -> CommentView:
-        """Comment on a plan, or on lines of a file that it changed: as the result has them, or with the side
-        `before`, as the file was before the plan. Removed lines are only there.
+        """Comment on a plan, or on lines of a file that it changed. Lines are those of the result; with the
+        side `before`, those of the file before the plan, for lines that the plan removed.
 
         The comment follows its lines while they are found unchanged at exactly one place; afterwards it is
         outdated. The executor gets it with the next `revise`. Raises `UnknownFile`.

@@ -37,7 +37,7 @@ def outcome_of(parts: PlanParts, plan: Plan, before: int | None) -> ResultTree:
     try:
         sandbox = parts.sandboxes.look(plan.id)
     except SandboxMissing:
-        raise PlanError(plan.id, "its sandbox was removed, and the result with it") from None
+        raise PlanError(plan.id, "the sandbox was removed, and the result with it") from None
     tree = parts.result.tree(plan, sandbox) if before is None else _before(parts, plan, before)
     return ResultTree(sandbox, tree)
 
@@ -108,18 +108,18 @@ def repositories_differ(one: Plan, other: Plan) -> str | None:
     if one.resource == other.resource:
         return None
     said = f"the plans are of different repositories, {resource_label(one)} and {resource_label(other)}"
-    return f"{said}: their own differences are included"
+    return f"{said}: differences between the repositories are included"
 
 
 def _before(parts: PlanParts, plan: Plan, number: int) -> str:
     made = parts.actor_parts.corrections.of_plan(plan.id)
     found = next((one for one in made if one.number == number), None)
     if found is None:
-        known = f"it has {len(made)}" if made else "it was never corrected"
-        tree = Remedy("plan.tree", plan.id, {"all": True}, "List its corrections")
+        known = f"the plan has {len(made)}" if made else "the plan was never corrected"
+        tree = Remedy("plan.tree", plan.id, {"all": True}, "List the corrections")
         raise PlanError(plan.id, f"no correction {number}; {known}", (tree,) if made else ())
     if found.made.outcome is None:
-        raise PlanError(plan.id, f"it had no result before its correction {number}")
+        raise PlanError(plan.id, f"the plan had no result before its correction {number}")
     return found.made.outcome
 
 

@@ -183,7 +183,7 @@ def actor_settings_of(parts: PlanParts, action: Action, wanted: PlanSpec, root: 
             raise RequestRefused(f"a model needs an actor, and {action.name} has none", "model")
         if wanted.limits != BudgetLimits():
             timed = any(argument.name == _TIMED for argument in action.arguments)
-            bounds = f"; its argument {_TIMED} limits its time" if timed else ""
+            bounds = f"; the argument {_TIMED} limits its time" if timed else ""
             problem = f"limits need an actor, and {action.name} has none{bounds}"
             raise RequestRefused(problem, "limits")
         return {}
@@ -324,7 +324,7 @@ def ensure_can_commit(root: Path) -> None:
         remedy = "run `git config --global user.name NAME` and `git config --global user.email ADDRESS`"
         raise ConfigurationError(_ASKED, f"cannot commit: git has no user name and address; {remedy}")
     if user.signs_commits():
-        remedy = "apply without a commit, then commit it yourself"
+        remedy = "apply without a commit, then commit the changes yourself"
         raise ConfigurationError(
             _ASKED, f"cannot commit: commit.gpgSign is set, and only your own git can sign; {remedy}"
         )

@@ -249,7 +249,7 @@ def meant_hunks(parts: PlanParts, plan: Plan, digests: Collection[str]) -> dict[
     }
     for digest in digests:
         if digest not in known:  # guard: a verdict needs a hunk that was seen
-            diff = Remedy("plan.diff", plan.id, {"hunks": True}, "Show its hunks")
+            diff = Remedy("plan.diff", plan.id, {"hunks": True}, "Show the present hunks")
             raise PlanError(plan.id, f"no hunk {digest!r} in the present result", (diff,))
     return {digest: known[digest] for digest in digests}
 

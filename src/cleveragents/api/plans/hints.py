@@ -67,8 +67,8 @@ def _remedy(strategy: Strategy) -> str:
 
     allowing = [name for name in PROFILES if _allows(replace(strategy, profile=name))]
     if not allowing:
-        return f"the action's own profile, {strategy.action_profile}, denies it"
-    return f"run it with the profile {' or '.join(allowing)} to allow it"
+        return f"the action's own profile, {strategy.action_profile}, denies the network"
+    return f"to allow the network, run it with the profile {' or '.join(allowing)}"
 
 
 def _allows(strategy: Strategy) -> bool:

@@ -367,7 +367,7 @@ class HttpPlans:
             with understood(said.status):
                 found = tuple(view_of(OutputView, piece) for piece in said["items"])
                 if found and found[-1].number <= after:  # guard: this would never end
-                    raise ValueError("the output neither continues nor ends")
+                    raise ValueError("the server sent the same page of output twice")
             pieces += found
             if len(found) < asked or len(pieces) >= limit:
                 return pieces
@@ -418,8 +418,8 @@ class HttpPlans:
         return self.get(plan_id)
 
     def _refused(self, plan_id: str, reason: str) -> CleverAgentsError:
-        """Return the error of a failed job without facts, as a server of 0.1.0 reports it: one that a person
-        can resolve, if the plan is blocked.
+        """Return the error of a failed job that has no error fields, as from a server of 0.1.0. If the plan
+        is blocked, it is an error that a person can resolve.
         """
         if self.get(plan_id).state is not PlanState.CONSTRAINED:
             return PlanError(plan_id, reason)

@@ -649,7 +649,10 @@ class LocalPlans:
         there = self._configuration_of(directory)
         keys = there.tightened_beyond(self._container.settings)
         if keys:  # guard: a repository's limits hold for every client
-            problem = f"{there.repository_file} tightens {', '.join(keys)}, which this client does not apply"
+            problem = (
+                f"{there.repository_file} sets stricter values for {', '.join(keys)}, which this client "
+                "does not apply"
+            )
             remedy = f"use connect(directory={str(directory)!r})"
             raise RequestRefused(f"{problem}; {remedy}", "repository")
 
@@ -708,7 +711,9 @@ class LocalPlans:
 
     @contextmanager
     def _correctable(self, plan_id: str, model: str | None, claim: IdempotencyClaim | None) -> Iterator[Plan]:
-        """Hold a plan that can continue with a correction, or was already corrected for this claim."""
+        """Lock and yield a plan that can continue with a correction, or that an earlier attempt of this
+        request already corrected.
+        """
         from cleveragents.api.plans.budget import ensure_model_fits
         from cleveragents.api.reachability import ensure_reachable
         from cleveragents.models.model.budget import BudgetLimits as Bounds
@@ -729,15 +734,17 @@ class LocalPlans:
 
     @contextmanager
     def _continued(self, plan_id: str) -> Iterator[Plan]:
-        """Hold the plan for an action that continues it, and let workers run it if this client has no
-        terminal that does.
+        """Lock and yield the plan for an action that continues it. If this client has no terminal that runs
+        plans, workers run it afterwards.
         """
         with self._decision(plan_id) as plan, self._adopted(plan) as plan:
             yield plan
 
     @contextmanager
     def _adopted(self, plan: Plan) -> Iterator[Plan]:
-        """Hold the plan for an action, after which the workers of this machine or the caller continue it."""
+        """Lock and yield the plan for an action. Afterwards the workers of this machine, or the caller,
+        continue the plan.
+        """
         from cleveragents.api.plans.responses import adopted, taken_back
 
         if not self._shared:

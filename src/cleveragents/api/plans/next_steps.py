@@ -48,7 +48,7 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     `commit` is the requested commit that is still to be made, if any.
     """
     pushed = remote_of(plan.resource) is not None
-    brings = f"push it to {place_of(parts, plan)}" if pushed else "apply the result to your files"
+    brings = f"push the result to {place_of(parts, plan)}" if pushed else "apply the result to your files"
     diff, apply = _step(plan, "diff", "show the changes"), _apply(plan, brings, commit)
     reject = _step(plan, "reject", "discard the result")
     steps: list[Remedy] = []
@@ -95,7 +95,7 @@ def _steps_of_failed(parts: PlanParts, plan: Plan, reject: Remedy) -> list[Remed
     """Return the steps of a plan that failed or was paused."""
     if is_stopped(plan):
         return [_resume(plan), *_correct(parts, plan), _cancel(plan)]
-    more = _log_of_agent(parts, plan) or _step(plan, "log", "list its tool calls")
+    more = _log_of_agent(parts, plan) or _step(plan, "log", "list the tool calls")
     more = more if parts.history.calls(plan.id) else _step(plan, "show", "show the plan")
     resume = _step(plan, "resume", "try again from the failed step")
     return [*_logs_of_failed(parts, plan), more, resume, reject]
@@ -105,7 +105,7 @@ def _steps_of_ended(parts: PlanParts, plan: Plan, diff: Remedy) -> list[Remedy]:
     """Return the steps of an applied or cancelled plan whose sandbox still exists."""
     if plan.state is PlanState.APPLIED:
         pushed = remote_of(plan.resource) is not None
-        takes = "push a commit that reverts it" if pushed else "undo the changes in your files"
+        takes = "push a commit that reverts the result" if pushed else "undo the changes in your files"
         return [diff, _step(plan, "undo", takes)]
     recorded = "show the changes it had made; a pipe gets a patch for `git apply`"
     return [replace(diff, text=recorded)] if parts.history.changes(plan.id) else []
@@ -125,7 +125,7 @@ def _steps_of_done(parts: PlanParts, plan: Plan, diff: Remedy, apply: Remedy, re
     changes: list its calls or delete it.
     """
     if not parts.history.changes(plan.id):
-        log = _step(plan, "log", "list its tool calls")
+        log = _step(plan, "log", "list the tool calls")
         return [log, _step(plan, "delete", "remove the plan and its sandbox")]
     unpassed = unpassed_checks(parts, plan)
     fixes = _fixes(parts, plan) if unpassed else []
@@ -139,7 +139,7 @@ def _steps_of_done(parts: PlanParts, plan: Plan, diff: Remedy, apply: Remedy, re
 def _fixes(parts: PlanParts, plan: Plan) -> list[Remedy]:
     """Return the steps that fix a result whose required check did not pass: by the agent, or by hand."""
     revise = _step(plan, "revise", "let the agent fix the result", message=None)
-    capture = _step(plan, "reread", "record your own edits in its sandbox")
+    capture = _step(plan, "reread", "record your own edits in the sandbox")
     return [*([revise] if is_revisable(parts, plan) else []), *([capture] if is_kept(parts, plan) else [])]
 
 
@@ -243,7 +243,7 @@ def _approval_in_advance(parts: PlanParts, plan: Plan) -> list[Remedy]:
         _step(
             plan,
             "approve",
-            f"approve it, and `{approval.pattern}` in {place} from now on",
+            f"approve the request, and `{approval.pattern}` in {place} from now on",
             call=approval.call,
             scope=scope,
         )
@@ -256,7 +256,7 @@ def _steps_of_part(parts: PlanParts, plan: Plan) -> list[Remedy]:
     """Return the steps of a finished sub-plan: apply or discard its parent."""
     steps = [_step(plan, "diff", "show the changes")]
     if not is_merged(parts, plan):
-        steps.append(Remedy("plan.resume", plan.root, text="continue its parent plan"))
+        steps.append(Remedy("plan.resume", plan.root, text="continue the parent plan"))
     return [*steps, Remedy("plan.show", plan.root, text="show the whole plan")]
 
 

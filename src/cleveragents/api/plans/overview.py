@@ -138,7 +138,9 @@ def _in_words(step: Remedy) -> str:
 
 
 def _possible(access: Access, plan: Plan) -> Row:
-    """Return the possible actions, without those that continue the plan if no worker can, and then why."""
+    """Return the possible actions. If no worker can continue the plan, leave out the actions that continue
+    it, and also return the reason.
+    """
     from cleveragents.api.plans.responses import adoption_refusal
 
     can, refusal = can_of(access.container.plan_parts, plan), adoption_refusal(access, plan)

@@ -87,9 +87,9 @@ def answer_call(
 ) -> Plan:
     """Queue the plan with the answer to the pending call, and return it.
 
-    If the answer names a call, only if that call is pending. If `shared`, without a named call only if it is
-    the first pending call. Raises `PlanError`, `NeedsHuman`, `StalePlan`, and `RequestRefused` for an
-    impossible scope or pattern.
+    An answer that names a call applies only to that call. If `shared`, an answer without a call applies only
+    to the first call that the plan ever asked about. Raises `PlanError`, `NeedsHuman`, `StalePlan`, and
+    `RequestRefused` for an impossible scope or pattern.
     """
     reason = answer.kept_reason()
     plan = find_plan(parts, plan_id)
@@ -127,7 +127,8 @@ def reply_to_question(
     *,
     first: bool = False,
 ) -> Plan:
-    """Queue the plan with the answer to the pending question; with the name of a question, only to that one.
+    """Queue the plan with the answer to the pending question. An answer that names a question applies only to
+    that question.
 
     If `first`, an answer without a name counts only if the plan never waited before. Raises `PlanError`,
     `NeedsHuman`, `StalePlan`.
@@ -183,7 +184,7 @@ def allow_more(parts: PlanParts, plan_id: str, limits: BudgetLimits) -> Plan:
     parts.apply.settle()
     plan = parts.lifecycle.reconciled(find_plan(parts, plan_id))
     if plan.state.ended:
-        raise PlanError(plan.id, f"already {status_word(plan)}; it makes no more calls")
+        raise PlanError(plan.id, f"the plan is already {status_word(plan)} and makes no more calls")
     if is_resumable(parts, plan) and not is_parked(plan):
         return resume(parts, plan.id, model=None, limits=limits)
     allow(parts, plan, limits)
@@ -207,14 +208,14 @@ def adoption_refusal(access: Access, plan: Plan) -> str | None:
     if queue_of(root.request):
         return None
     if any(_has_owner(parts, one) for one in (root, *below(parts, root))):
-        return "a command in a terminal runs it; respond there"
+        return "a command in a terminal runs the plan; respond there"
     row = parts.sandboxes.row(root.id)
     if row is not None and row.home not in (None, parts.home):  # guard: a worker needs the sandbox
-        return "its sandbox is on another machine; continue it there"
+        return "the plan's sandbox is on another machine; continue the plan there"
     if not _is_registered(access, root):  # guard: users of a server use no other directory of its machine
-        return "its directory is no resource that you may use; continue it in a terminal"
+        return "the plan's directory is not a resource that you may use; continue the plan in a terminal"
     if not has_worker_for(parts, home_queue(parts.home)):
-        return "no worker is running on this machine; continue it in a terminal"
+        return "no worker is running on this machine; continue the plan in a terminal"
     return None
 
 
@@ -273,8 +274,9 @@ def _give_back(parts: PlanParts, root: Plan) -> None:
 
 
 def taken_back(access: Access, plan: Plan) -> Plan:
-    """Return the plan, which the caller continues from now on if a command created it, a server adopted it,
-    and no worker of this machine is left. Other plans are returned unchanged. Raises `StalePlan`.
+    """Take a plan back from the server that adopted it, so that the caller can run it. Only a plan that a
+    command created is taken back, and only if no worker of this machine is left. Other plans are returned
+    unchanged. Raises `StalePlan`.
     """
     parts = access.container.plan_parts
     root = plan if plan.parent_id is None else parts.plans.get(plan.root)
@@ -294,17 +296,19 @@ def _stricter_file(container: Container, root: Plan) -> str | None:
     keys = there.tightened_beyond(container.settings)
     if not keys:
         return None
-    return f"{there.repository_file} tightens {', '.join(keys)}; continue it in a terminal"
+    return (
+        f"{there.repository_file} sets stricter values for {', '.join(keys)}; continue the plan in a terminal"
+    )
 
 
 def ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
     """Raise `PlanError`, with the possible actions, unless the plan has a result to apply or discard."""
     if plan.parent_id is not None and not failed_too:
         whole = Remedy("plan.apply", plan.root, text="Apply the whole plan")
-        raise PlanError(plan.id, f"it is a sub-plan of {plan.root}", (whole,))
+        raise PlanError(plan.id, f"this is a sub-plan of {plan.root}", (whole,))
     if plan.state is PlanState.APPLIED:
         undo = Remedy("plan.undo", plan.id, text="Undo it")
-        raise PlanError(plan.id, "it is already applied", (undo,))
+        raise PlanError(plan.id, "already applied", (undo,))
     if plan.state.ended:
         raise PlanError(plan.id, f"already {status_word(plan)}, which is final; start a new plan")
     if plan.state is PlanState.WAITING:
@@ -313,34 +317,34 @@ def ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
         # Version 0.1.0 stored it as text.
         more = "" if remedies or not waiting.get("remedy") else f"; {waiting['remedy']}"
         what = on_one_line(pending_request_of(plan))
-        raise PlanError(plan.id, f"it is waiting: {what}{more}", remedies)
+        raise PlanError(plan.id, f"waiting: {what}{more}", remedies)
     if is_unknown(plan):
         raise PlanError(plan.id, str(plan.error))
     if plan.state.running:
-        cancel = Remedy("plan.cancel", plan.id, text="Wait for it or cancel it")
+        cancel = Remedy("plan.cancel", plan.id, text="Wait for the plan, or cancel it")
         show = Remedy("plan.show", plan.id, text="Show the plan")
         raise PlanError(plan.id, f"still {status_word(plan)}", (cancel, show))
     if plan.state is PlanState.ERRORED and plan.phase is not Phase.APPLY and not failed_too:
         resume = Remedy("plan.resume", plan.id, text="Try again")
-        raise PlanError(plan.id, "it failed and has no result", (resume,))
+        raise PlanError(plan.id, "the plan failed and has no result", (resume,))
 
 
 def pause(parts: PlanParts, plan_id: str, by: str | None) -> Plan:
-    """Stop the plan, or request its stop: then its worker ends the processes and moves the plan. `by` is the
-    acting user of a server.
+    """Stop the plan. If a worker runs it, only request the stop; the worker then ends the processes and
+    updates the plan. `by` is the acting user of a server.
 
     A paused plan is returned unchanged. Raises `PlanError` if the plan does not run or is a sub-plan.
     """
     plan = parts.lifecycle.reconciled(find_plan(parts, plan_id))
     if plan.parent_id is not None:  # guard: its parent would take a paused sub-plan for a failed one
         whole = Remedy("plan.pause", plan.root, text="Pause the whole plan")
-        raise PlanError(plan.id, f"it is a sub-plan of {plan.root}", (whole,))
+        raise PlanError(plan.id, f"this is a sub-plan of {plan.root}", (whole,))
     if is_stopped(plan):
         return plan
     if not is_pausable(parts, plan):
         show = Remedy("plan.show", plan.id, text="Show the plan")
-        raise PlanError(plan.id, f"it is not running ({plan_status(parts, plan).value})", (show,))
-    return parts.lifecycle.stop(plan, PAUSED if by is None else resumable_stop(f"{by} paused it"))
+        raise PlanError(plan.id, f"not running ({plan_status(parts, plan).value})", (show,))
+    return parts.lifecycle.stop(plan, PAUSED if by is None else resumable_stop(f"{by} paused the plan"))
 
 
 def cancel(container: Container, plan_id: str, reason: str, *, discard: bool = False) -> Plan:
@@ -355,16 +359,16 @@ def cancel(container: Container, plan_id: str, reason: str, *, discard: bool = F
     plan = find_plan(parts, plan_id)
     if plan.state is PlanState.CANCELLED:
         why = (plan.error or "").removeprefix("cancelled: ")
-        raise PlanError(plan.id, f"it was already cancelled ({why}); nothing was changed")
+        raise PlanError(plan.id, f"already cancelled ({why}); nothing was changed")
     if plan.phase_state in _KEPT and not discard:  # guard: a late cancel must not drop a result
-        reject = Remedy("plan.reject", plan.id, text="Discard its result")
-        raise PlanError(plan.id, "it is finished, so there is nothing to cancel", (reject,))
+        reject = Remedy("plan.reject", plan.id, text="Discard the result")
+        raise PlanError(plan.id, "already finished; there is nothing to cancel", (reject,))
     if plan.state.running and plan.phase is Phase.APPLY:
         ensure_reachable(parts, plan)
     job = parts.lifecycle.queueing.job_of(plan)
     told = job is not None and not job.state.ended and job.cancel_reason is not None
     if told and parts.lifecycle.has_worker(plan):
-        raise PlanError(plan.id, "it is already stopping; nothing was changed")
+        raise PlanError(plan.id, "already stopping; nothing was changed")
     return parts.lifecycle.cancel(plan, reason)
 
 
@@ -384,7 +388,7 @@ def remove_sandboxes(container: Container, plan_id: str) -> None:
             None,
             container.home,
         ):  # guard: it stays there
-            problem = "its sandbox is on another machine, whose worker removes it later"
+            problem = "the sandbox is on another machine, whose worker removes it later"
             raise PlanError(one.id, problem)
     for one in family:
         parts.sandboxes.remove(one.id)
@@ -411,12 +415,12 @@ def delete(container: Container, plan_id: str, *, force: bool) -> None:
 
 def _ensure_nothing_lost(parts: PlanParts, plan: Plan) -> None:
     """Raise `NeedsHuman` if something would be lost with the plan."""
-    force = Remedy("plan.delete", plan.id, {"force": True}, "Delete it anyway")
+    force = Remedy("plan.delete", plan.id, {"force": True}, "Delete the plan anyway")
     if parts.apply.is_left_half_done(plan):  # guard: only a person gives up an apply
         away = "is out of reach" if is_unreachable(parts, plan) else "cannot be ended now"
-        what = f"its interrupted apply to {resource_label(plan)}, which {away}, would be abandoned"
+        what = f"the interrupted apply to {resource_label(plan)}, which {away}, would be abandoned"
         doctor = Remedy("doctor", text="See what else can be done")
         raise NeedsHuman(plan.id, f"{what}; the files stay unchanged", (doctor, force))
     loss = parts.cleanup.loss_of(plan)
     if loss is not None:  # guard: work is never lost without confirmation
-        raise NeedsHuman(plan.id, f"{loss}; a delete would lose that", (force,))
+        raise NeedsHuman(plan.id, f"{loss}; a deletion loses them for good", (force,))

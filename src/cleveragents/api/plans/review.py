@@ -117,7 +117,10 @@ def commented_lines(
         raise RequestRefused("a comment on lines needs a path and a line", "line")
     last = line if end_line is None else end_line
     if not 1 <= line <= last < line + MOST_LINES:
-        what = f"lines {line}-{last}: the last line must be at or below the first, by at most {MOST_LINES}"
+        what = (
+            f"lines {line}-{last}: the last line must not precede the first; a comment covers at most "
+            f"{MOST_LINES} lines"
+        )
         raise RequestRefused(what, "line")
     return CommentLines(path, line, last, before)
 
@@ -179,7 +182,7 @@ def _meant_files(plan: Plan, known: Sequence[str], name: str) -> list[str]:
         return alike
     if not meant:
         diff = Remedy("plan.diff", plan.id, {"name_only": True}, "List the changed files")
-        raise PlanError(plan.id, f"no file {name!r} among its changes", (diff,))
+        raise PlanError(plan.id, f"no file {name!r} among the changes of the plan", (diff,))
     return meant
 
 

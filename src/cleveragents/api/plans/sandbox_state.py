@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ensure_diffable", "ensure_undoable", "is_kept", "was_removed"]
 
-_REMOVED = "its sandbox was removed"
+_REMOVED = "the sandbox was removed"
 
 
 def is_kept(parts: PlanParts, plan: Plan) -> bool:
@@ -34,8 +34,8 @@ def ensure_diffable(parts: PlanParts, plan: Plan) -> None:
     from cleveragents.core.errors import PlanError
 
     if parts.history.changes(plan.id) and was_removed(parts, plan):
-        log = Remedy("plan.log", plan.id, text="List its calls")
-        raise PlanError(plan.id, f"its changes can no longer be shown: {_REMOVED}", (log,))
+        log = Remedy("plan.log", plan.id, text="List the calls")
+        raise PlanError(plan.id, f"the changes can no longer be shown: {_REMOVED}", (log,))
 
 
 def ensure_undoable(parts: PlanParts, plan: Plan) -> None:
@@ -46,5 +46,5 @@ def ensure_undoable(parts: PlanParts, plan: Plan) -> None:
         return
     last = parts.applier.last_of_plan(plan.id)
     commit = None if last is None else last.commit
-    instead = "" if commit is None else f"; run `git revert {commit}` to revert its commit"
-    raise PlanError(plan.id, f"it can no longer be undone: {_REMOVED}{instead}")
+    instead = "" if commit is None else f"; run `git revert {commit}` to revert the commit"
+    raise PlanError(plan.id, f"the plan can no longer be undone: {_REMOVED}{instead}")

@@ -149,7 +149,7 @@ def _of_result(parts: PlanParts, plan: Plan) -> str:
 def _of_idle(parts: PlanParts, plan: Plan) -> str:
     """Explain a plan that no worker runs at present."""
     if not waits_for_worker(parts, plan):
-        return "no worker is running it"
+        return "no worker is running the plan"
     return "waiting for a worker" + (", but none is running" if missing_worker(parts, plan) else "")
 
 
@@ -223,7 +223,7 @@ def is_stopped(plan: Plan) -> bool:
 def has_open_conflicts(parts: PlanParts, plan: Plan) -> bool:
     """Return whether the sub-plans have an open conflict, or a rebase left one.
 
-    The plan reported the conflict itself, or a withdrawn resolution opened it again.
+    A conflict is open if the plan reported it, or if its resolution was rolled back.
     """
     asked = plan.state is PlanState.WAITING and waiting_for(plan) == CONFLICT
     asked = asked or plan.phase_state == DONE or plan.state is PlanState.CONSTRAINED

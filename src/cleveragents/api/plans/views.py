@@ -72,7 +72,7 @@ _MARKS = {"context": " ", "add": "+", "remove": "-"}
 
 
 def _is_worked_on(phase: Phase, state: PlanState, needs: str | None) -> bool:
-    """Return whether a worker runs the plan now or later. A waiting plan may need no person."""
+    """Return whether a worker runs the plan or will. A waiting plan that needs no person counts, too."""
     between = (phase, state) == (Phase.STRATEGIZE, PlanState.COMPLETE)
     return state.running or between or (state is PlanState.WAITING and needs is None)
 
@@ -88,7 +88,7 @@ class _PlanFields:
         "the status: phase, state and reason in one word", examples=["ready"], default_factory=lambda: None
     )
     version: int | None = shown(
-        "rises with each move; send it to act on this version only; null from a server of 0.1.0",
+        "increases with each move; send it to act on this version only; null from a server of 0.1.0",
         default=None,
         examples=[7],
     )
@@ -107,18 +107,18 @@ class _PlanFields:
         "the request, masked",
         examples=[{"profile": "supervised", "checks": ["pytest -q"]}],
     )
-    job: str | None = shown("the last job that ran it", examples=[_JOB])
+    job: str | None = shown("the last job of the plan", examples=[_JOB])
     parent: str | None = shown("the parent of a sub-plan", examples=[None])
-    root: str = shown("the plan at the top of its tree", examples=[EXAMPLE_PLAN])
+    root: str = shown("the plan at the top of the tree of sub-plans", examples=[EXAMPLE_PLAN])
     depth: int = shown(examples=[0])
-    label: str = shown("the status with counts of sub-plans", examples=["ready"], default="")
+    label: str = shown("the status, with the number of finished sub-plans", examples=["ready"], default="")
     at_rest: bool = shown(
-        "no worker runs it, and none will until a person acts",
+        "whether no worker runs the plan, and none will until a person acts",
         examples=[True],
         default_factory=lambda: None,
     )
     isolation: Literal["bubblewrap", "none"] | None = shown(
-        "isolation of its commands, the weakest of its runs; null if unknown",
+        "the weakest isolation of the plan's commands in all runs; null if unknown",
         examples=["bubblewrap"],
     )
     needs: Needs | None = shown("the kind of the pending request", examples=["review"])
@@ -209,7 +209,7 @@ class ChangeView:
 
     path: str = shown(examples=["src/export.py"])
     change: Literal["created", "changed", "deleted"] = shown(examples=["changed"])
-    added: int | None = shown("lines; null for a binary file", examples=[12])
+    added: int | None = shown("number of lines; null for a binary file", examples=[12])
     removed: int | None = shown(examples=[3])
     before: FileStateView | None
     after: FileStateView | None
@@ -254,11 +254,11 @@ class SpendingView:
     tokens: int | None = shown(default=None, examples=[34_567])
     reserved_tokens: int | None = shown(default=None, examples=[0])
     input_tokens: int | None = shown(default=None, examples=[30_000])
-    cached_tokens: int | None = shown("read from a prompt cache", default=None, examples=[24_000])
+    cached_tokens: int | None = shown("input read from a prompt cache", default=None, examples=[24_000])
     usd: float | None = shown(default=None, description="null if a price is unknown", examples=[0.0123])
     models: tuple[str, ...] = shown(default=(), examples=[["openai/gpt-4.1"]])
     limits: LimitsView | None = None
-    at_most: bool = shown("upper bounds, because an interrupted call counts in full", default=False)
+    at_most: bool = shown("whether an interrupted call counts with its highest cost", default=False)
 
 
 @view
@@ -269,14 +269,14 @@ class SubPlanView:
     part: str | None = shown(examples=["1"])
     id: str | None = shown(examples=[EXAMPLE_PLAN])
     phase: Phase | None
-    state: str | None = shown("a plan's state, or `left out`", examples=["complete"])
+    state: str | None = shown("the state of the plan, or `left out`", examples=["complete"])
     needs: tuple[str, ...] = shown("the sub-plans that must finish first")
     merged: bool
-    why: str | None = shown("why it is left out")
+    why: str | None = shown("why the sub-plan is left out")
     waits_for: str | None
     error: str | None
     status: str = shown(
-        "the plan status; `not started`, `not run` or `left out` without a plan", examples=["merged"]
+        "the plan status; before a plan exists: `not started`, `not run` or `left out`", examples=["merged"]
     )
 
 
@@ -294,8 +294,8 @@ class ConflictView:
 
     path: str
     kind: str = shown(examples=["content"])
-    sub_plan: str = shown("empty for a conflict with the repository")
-    marked: bool = shown("both sides are marked in the file")
+    sub_plan: str = shown("the merged sub-plan; empty for a conflict with the repository")
+    marked: bool = shown("whether both sides are marked in the file")
     base: FileStateView | None
     ours: FileStateView | None
     theirs: FileStateView | None
@@ -306,7 +306,7 @@ class ConflictSideView:
     """One side of a conflict."""
 
     name: str = shown("the side", default="", examples=["this plan"])
-    what: str = shown("the kind of file as text", name="is", examples=["a file"])
+    what: str = shown("the kind of file, in words", name="is", examples=["a file"])
     path: str = shown("the path on that side", examples=["src/shop.py"])
     mode: str | None = shown(examples=["100644"])
     content: str | None = shown("the hash of the content", examples=["9f2b…"])
@@ -318,7 +318,7 @@ class OpenConflictView:
 
     path: str = shown(examples=["src/shop.py"])
     kind: str = shown(examples=["content"])
-    marked: bool = shown("both sides are marked in the file")
+    marked: bool = shown("whether both sides are marked in the file")
     sub_plan: str = shown(
         "the sub-plan that was merged; empty for a conflict with the repository", examples=[EXAMPLE_PLAN]
     )
@@ -336,7 +336,7 @@ class CorrectionView:
     """A correction."""
 
     number: int
-    decision: int | None = shown("null for guidance without a decision")
+    decision: int | None = shown("the corrected decision; null if only guidance was added")
     superseded: tuple[int, ...]
     guidance: str
     by_itself: bool
@@ -355,8 +355,8 @@ class CallSummary:
     changed: int = shown("files", examples=[1])
     error: str | None
     approval: str | None = shown("granted or denied, if approval was requested", default=None)
-    rule: str | None = shown("the rule that approved it instead of a person", default=None)
-    reason: str | None = shown("why a person denied it", default=None)
+    rule: str | None = shown("the rule that approved the call instead of a person", default=None)
+    reason: str | None = shown("why a person denied the call", default=None)
 
 
 @view
@@ -369,8 +369,8 @@ class CallView:
     changed: int = shown(examples=[1])
     changeset: str | None
     approval: str | None = shown("granted or denied, if approval was requested")
-    rule: str | None = shown("the rule that approved it instead of a person", default=None)
-    reason: str | None = shown("why a person denied it", default=None)
+    rule: str | None = shown("the rule that approved the call instead of a person", default=None)
+    reason: str | None = shown("why a person denied the call", default=None)
     started: datetime = shown(examples=[_MOMENT])
     ended: datetime | None = shown(examples=[_MOMENT])
     arguments: object
@@ -427,11 +427,11 @@ class PlanView(_PlanFields):
     """Everything about a plan except the output of its calls."""
 
     can: tuple[str, ...] = shown(
-        "the possible actions, named like the ends of their paths",
+        "the possible actions; each is the last part of its path",
         examples=[["apply", "delete", "reject", "review", "rollback"]],
     )
     elsewhere: str | None = shown(
-        "why no worker of the server can continue the plan, and where to continue it; null if one can",
+        "why the server's workers cannot continue the plan, and where to continue it; null if they can",
         default=None,
         examples=[None],
     )
@@ -460,22 +460,22 @@ class PlanView(_PlanFields):
         examples=["`f` returns 1. Nothing else calls it."],
     )
     sandbox: str | None
-    sandbox_removed: bool = shown("the sandbox was removed: no diff and no undo", default=False)
+    sandbox_removed: bool = shown("if so, neither diff nor undo is possible", default=False)
     notes: tuple[str, ...]
     files_changed: int
     changes: tuple[ChangeView, ...]
-    ignored: tuple[str, ...] = shown("ignored files: created, but not part of the result")
+    ignored: tuple[str, ...] = shown("ignored files that steps created; they are not part of the result")
     nested_repositories: tuple[str, ...] = shown(
-        "new git repositories: their files are applied, not their .git"
+        "new git repositories; their files are applied, but not their .git"
     )
     removed_submodules: tuple[str, ...] = shown(
-        "submodules with a removed directory that .gitmodules still names: not applied",
+        "submodules whose removal is not applied, because .gitmodules still names them",
         default=(),
     )
     renames: tuple[RenameView, ...] = shown("the renames that the last apply or undo followed")
     review_problem: str | None
     broken_invariant: str | None = shown(
-        "the broken invariant and the file; only edits by hand can break one", default=None, examples=[None]
+        "the invariant that edits by hand have broken, and the file", default=None, examples=[None]
     )
     left_out: tuple[str, ...] = shown("files, changesets and hunks left out of the result")
     checks: tuple[CheckView, ...]
@@ -487,7 +487,7 @@ class PlanView(_PlanFields):
     corrections: tuple[CorrectionView, ...]
     open_comments: int = shown("comments that are neither resolved nor declined", default=0)
     calls: tuple[CallSummary, ...]
-    out_of_reach: str | None = shown("the repository, if it is missing")
+    out_of_reach: str | None = shown("the path of the repository, if it is missing")
     in_the_way: ObstacleView | None = shown(
         "the conflicts that blocked the apply; leave the files out, or resolve them "
         "in the repository, then apply again",
@@ -500,11 +500,11 @@ class PlanView(_PlanFields):
     hints: tuple[str, ...] = shown("hints on the cause of a failure", default=(), examples=[[]])
     branch: str | None = shown("for a remote: the branch of the result", examples=["main"])
     worked_on: bool | None = shown(
-        "a worker runs it or one of its sub-plans; null from a server of 0.1.0", default=None
+        "whether a worker runs the plan or a sub-plan of it; null from a server of 0.1.0", default=None
     )
-    apply_allowed: bool = shown("the profile allows the apply without approval", default=False)
+    apply_allowed: bool = shown("whether the profile allows the apply without approval", default=False)
     held_back: tuple[str, ...] = shown(
-        "objections to an apply without approval: the reviewer, sub-plans left out",
+        "reasons not to apply the result without approval: the reviewer's findings, sub-plans left out",
         default_factory=lambda: None,
         examples=[[]],
     )
@@ -548,14 +548,14 @@ class DecisionView:
     """A decision: question and choice."""
 
     number: int = shown(examples=[3])
-    parent: int | None = shown("the decision that led to it")
+    parent: int | None = shown("the number of the decision that led to this one")
     question: str = shown(examples=["Where is the flag parsed?"])
     choice: str = shown(examples=["In the export command itself"])
     rationale: str
     alternatives: tuple[AlternativeView, ...]
     confidence: float | None = shown(examples=[0.8])
     made_by: str = shown(examples=["builtin/strategist"])
-    checkpoint: int | None = shown("the first call after it")
+    checkpoint: int | None = shown("the number of the first call after the decision")
     state: str = shown("active or superseded", examples=["active"])
     superseded_by: SupersededView | None
     created_at: datetime = shown(examples=[_MOMENT])
@@ -609,10 +609,10 @@ def tree_node(data: Mapping[str, JsonValue]) -> TreeNode:
 class CommentAnswerView:
     """An answer to a comment."""
 
-    state: CommentState = shown("the state since this answer")
+    state: CommentState = shown("the state of the comment after this answer")
     reason: str = shown(examples=["The flag has a test now."])
     author: str = shown(examples=["builtin/executor"])
-    by_actor: bool = shown("the author is an actor, not a person")
+    by_actor: bool = shown("whether the author is an actor, not a person")
     call: int | None = shown("the call that settled the comment", examples=[7])
     created: datetime = shown(examples=[_MOMENT])
 
@@ -625,17 +625,17 @@ class CommentView:
     state: CommentState
     text: str = shown(examples=["Keep the old name as an alias."])
     author: str = shown(examples=["ada"])
-    by_actor: bool = shown("the author is an actor, such as the reviewer")
+    by_actor: bool = shown("whether the author is an actor, such as the reviewer")
     path: str | None = shown("null for a comment on the whole plan", examples=["src/export.py"])
-    line: int | None = shown("the first line in the file now; of an outdated comment, in the blob")
-    end_line: int | None = shown("the last line, as `line`")
+    line: int | None = shown("the first line in the current file; if outdated, in the original `blob`")
+    end_line: int | None = shown("the last line, counted as `line`")
     side: Literal["before", "after"] = shown(
-        default="after", description="the file: before the plan changed it, or of the result"
+        default="after", description="the version with the lines: before the plan, or the result"
     )
     lines: tuple[str, ...] = shown("the text that was commented on; known secrets are masked")
     blob: str | None = shown("object id of the file that was commented on")
-    outdated: bool = shown("the lines were changed, or are no longer found at exactly one place")
-    revision: int | None = shown("the correction that sent it to the executor last; null: never sent")
+    outdated: bool = shown("whether the lines were changed, or no longer occur at exactly one place")
+    revision: int | None = shown("the last correction that sent it to the executor; null: never sent")
     answers: tuple[CommentAnswerView, ...] = shown("oldest first; the last one decides the state")
     created: datetime = shown(examples=[_MOMENT])
 
@@ -663,13 +663,13 @@ class LineView:
 class HunkView:
     """A hunk with its lines."""
 
-    number: int = shown("counts from 1 within the file", default=0, examples=[1])
+    number: int = shown("number of the hunk, from 1 within the file", default=0, examples=[1])
     id: str | None = shown(
-        "names the hunk, with its blobs, in a review; null if only the whole file can be left out",
+        "identifies the hunk and its version in a review; null if only the whole file can be left out",
         default=None,
         examples=["5f0c7a1b9e3d44210c6a"],
     )
-    accepted: bool = shown("false: left out of the result", default=True)
+    accepted: bool = shown("whether the hunk is part of the result", default=True)
     header: str = shown(examples=["@@ -12,3 +12,5 @@ def export():"])
     old_start: int
     new_start: int
@@ -680,10 +680,10 @@ class HunkView:
 class FileDiffView(ChangeView):
     """A file that the plan changed."""
 
-    accepted: bool = shown("false: left out of the result")
+    accepted: bool = shown("whether the file is part of the result")
     binary: bool
     hunks: tuple[HunkView, ...]
-    truncated: bool = shown("too large to show; see the patch")
+    truncated: bool = shown("whether the file is too large to show; see the patch")
 
     def __str__(self) -> str:
         """The file as part of a unified diff."""
@@ -705,7 +705,7 @@ class DiffView:
     """The diff of a plan."""
 
     files: tuple[FileDiffView, ...]
-    truncated: bool = shown("cut; the patch has all of it")
+    truncated: bool = shown("whether the diff was cut; the patch has all of it")
 
     def __str__(self) -> str:
         """The accepted changes as a unified diff, for people."""
@@ -723,7 +723,7 @@ class FileView:
     size: int = shown("bytes")
     binary: bool
     encoding: Literal["utf-8", "base64"]
-    content: str = shown("masked, if it is text")
+    content: str = shown("the content; masked, if it is text")
     truncated: bool
 
 
@@ -740,10 +740,10 @@ class SpentView:
 class BudgetView:
     """The limits and spending of a plan's tree."""
 
-    plan: str = shown("the root of the tree")
+    plan: str = shown("the plan at the top of the tree")
     limits: LimitsView
     spent: SpentView
-    reserved: SpentView = shown("reserved for running calls, at their worst case")
+    reserved: SpentView = shown("reserved for running calls: their highest possible cost")
     models: tuple[str, ...]
 
 
@@ -763,13 +763,13 @@ class CorrectionPreview:
     plan: str
     decision: int
     superseded: tuple[DecisionSummary, ...]
-    checkpoint: int | None = shown("null: no step ran yet")
+    checkpoint: int | None = shown("null if no step ran yet")
     calls: int
     steps: tuple[str, ...]
     files: tuple[str, ...]
-    edits_lost: tuple[str, ...] = shown("files edited by hand whose edits are lost")
+    edits_lost: tuple[str, ...] = shown("files edited by hand, whose edits are lost")
     edits_kept: tuple[str, ...]
-    sub_plans: tuple[str, ...] = shown("those that are cancelled")
+    sub_plans: tuple[str, ...] = shown("sub-plans that are cancelled")
     sub_plans_kept: tuple[str, ...]
 
 
@@ -778,10 +778,10 @@ class ComparisonView:
     """The files that differ between two results."""
 
     files: tuple[ChangeView, ...] = shown(
-        "as they change from the plan's outcome to the other's; the first 10,000"
+        "the changes from this plan's result to the other plan's; at most 10,000"
     )
-    truncated: bool = shown("whether there are more", examples=[False])
-    note: str | None = shown("set if the plans belong to different repositories", examples=[None])
+    truncated: bool = shown("whether there are more changes", examples=[False])
+    note: str | None = shown("a note if the plans belong to different repositories", examples=[None])
 
 
 @view
@@ -789,7 +789,7 @@ class OutputView:
     """A piece of a plan's output."""
 
     plan_id: str = shown(examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"])
-    number: int = shown("counts from 1 for each plan", examples=[12])
+    number: int = shown("number of the piece, from 1 for each plan", examples=[12])
     kind: str = shown(
         "progress (lines for people), output (of commands), model (what actors say), "
         "node (JSON: which `actor` is at which `node`; its `event`, if any, is `thinking` or `tool_done`)",

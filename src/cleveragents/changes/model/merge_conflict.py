@@ -215,8 +215,8 @@ def part_of_merge(call: ToolCall) -> str | None:
 
 
 def is_by_hand(call: ToolCall) -> bool:
-    """Return whether a person, not an actor, resolves a conflict or rebases with this call: it belongs to no
-    step.
+    """Return whether a person made this call to resolve a conflict or to rebase. Calls of actors belong to a
+    step, this one does not.
     """
     return call.tool in (REBASE, RESOLVE) and call.step is None
 

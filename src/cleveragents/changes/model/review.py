@@ -160,8 +160,8 @@ def lapsed_hunks(
     states: Mapping[str, FileState | None],
     base: Mapping[str, FileState | None],
 ) -> list[HunkId]:
-    """Return the hunks that were left out of an earlier version of a changed file, and that have no new
-    verdict: none of a present hunk at their lines.
+    """Return the hunks that were left out of an earlier version of their file and have no new verdict. A
+    verdict on a present hunk at the same lines counts as new.
     """
     every = list(reviews)
     decided = present_hunks(_hunks_of(every), states, base)
@@ -181,10 +181,10 @@ def without_hunks(
     read: Callable[[str], bytes],
     keep: Callable[[bytes], str],
 ) -> dict[str, FileState | None]:
-    """Return the states without the rejected hunks, whose lines are those of the base again.
+    """Return the file states with the rejected hunks reverted to the lines of the base.
 
-    Hunks of other blobs have no effect. A file that has all its hunks left out, and no other change, is not
-    changed any more. `read` returns a content by name, and `keep` stores one.
+    Hunks of other blobs have no effect. If all hunks of a file are rejected and nothing else changed in it,
+    the file counts as unchanged. `read` returns a content by name, and `keep` stores one.
     """
     found = dict(states)
     by_path: dict[str, list[HunkId]] = {}
@@ -243,7 +243,7 @@ def _step(
     after: FileState | None,
     merge: MergeContent,
 ) -> FileState | None:
-    """Return the file after a change from `before` to `after` is made on `now`."""
+    """Return the state of a file after the change from `before` to `after` is applied to its state `now`."""
     if now in (before, after):
         return after
     if now is None or before is None or after is None or not _same_type(now, before, after):

@@ -105,7 +105,7 @@ def tail(
 @click.option(
     "--without-head",
     is_flag=True,
-    help="Compare with anchors only; needs no key of the head.",
+    help="Verify against anchors only, without the key of the log's head.",
     cls=LocalOption,
     reason=_OWN_ANCHOR,
 )
@@ -140,7 +140,10 @@ def verify(
     if not report.ok:
         there = " on the machine that keeps the log" if goes_to_server(ctx) else ""
         if report.anchors:
-            progress("restore a backup that matches the anchors, or adopt the log and anchor it elsewhere")
+            progress(
+                "restore a backup that matches the anchors, or attest the present log with `agents "
+                "events adopt` and use a new anchor target"
+            )
         else:
             progress(f"after a restored backup or a lost head file, run `agents events adopt`{there}")
         ctx.exit(1)
@@ -212,7 +215,7 @@ def adopt(ctx: click.Context, session: Session, yes: bool) -> None:
         for finding in audit.verify().findings:
             progress(str(finding))
     except AuditElsewhere as elsewhere:
-        progress(f"the log is attested by the state directory {elsewhere.home}; from now on by this one")
+        progress(f"the state directory {elsewhere.home} attested the log so far; from now on, this one does")
     if not yes and not _confirmed():
         progress("nothing changed; pass --yes to skip the question")
         ctx.exit(3)

@@ -135,7 +135,7 @@ def _status_of(container: Container, one: RemovedSandbox) -> str:
 
 def _tell_next(container: Container, one: RemovedSandbox) -> None:
     """Print the removal before it starts: it may take long, and cannot be reverted."""
-    ends = f"; no {_spelt(one)} afterwards" if one.ends else ""
+    ends = f"; afterwards, {_spelt(one)} is no longer possible" if one.ends else ""
     progress(f"removing the sandbox of plan {one.plan_id} ({_status_of(container, one)}){ends}")
 
 

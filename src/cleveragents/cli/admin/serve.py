@@ -159,7 +159,7 @@ def print_first_token(container: Container, listens: socket.socket) -> None:
         progress(f"  shown once; the token is in {first.file}")
     elif first.secret is not None:
         progress(f"log in at {login} with a token; create one with `agents user token {first.user}`")
-        progress(f"  the token of {first.user} is in {first.file}; it is shown on a terminal only")
+        progress(f"  the token of {first.user} is in {first.file}; only a terminal shows it")
     elif first.lets_in:
         progress(f"the admin token is in {first.file}")
     elif not any_token_exists(container):

@@ -78,11 +78,11 @@ def _removed(container: Container, resource: Path, place: Path) -> str:
         if not place.is_dir():
             return ""
         if _only_copy(resource, place) is not None:  # guard: the only copy of a file stays
-            raise NotRemoved("it may hold the only copy of a file")
+            raise NotRemoved("the directory may hold the only copy of a file")
         if place.parent.name == "cleveragents":
             unlock_index(place)
         if not remove_staging(str(place)):
-            raise NotRemoved("it cannot be removed")
+            raise NotRemoved("the directory cannot be removed")
     return f"removed {place}: left by an apply that has ended"
 
 

@@ -33,7 +33,7 @@ def unfinished_applies(container: Container) -> Sequence[Orphan]:
     def fix_entry(entry: JournalEntry) -> str:
         container.plan_parts.apply.settle()
         if any(known.id == entry.id for known in journal.open_entries()):
-            raise NotRemoved("one of its processes still runs, or its files cannot be changed now")
+            raise NotRemoved("a process of the apply still runs, or its files cannot be changed now")
         ended = journal.get(entry.id)
         done = ended is not None and ended.state == DONE
         deed = "completed" if done else "reverted"

@@ -44,7 +44,7 @@ def _unneeded(remotes: RemoteParts) -> Sequence[Path]:
 
 def _without_mirror(remotes: RemoteParts, path: Path) -> str:
     if not remotes.mirrors.remove(path, remotes.needed):
-        raise NotRemoved("it is in use now")
+        raise NotRemoved("the mirror is in use now")
     return f"removed the mirror {path.name}"
 
 

@@ -101,7 +101,7 @@ def _is_precious(container: Container, row: SandboxRow | None) -> str | None:
     if row is None or row.state != READY:
         return None  # incomplete: it holds no work, or its removal had begun
     if SandboxLayout(row.directory).tree.exists():
-        return f"its files exist: look at {row.directory / 'tree'}, then delete {row.directory}"
+        return f"the files exist: look at {row.directory / 'tree'}, then delete {row.directory}"
     plan = _plan(container, row.plan_id)
     if plan is None or plan.state in _GIVEN_UP:
         return None
@@ -112,10 +112,10 @@ def _remove_clean(registry: SandboxRegistry, row: SandboxRow) -> str:
     try:
         changed = sorted(registry.open(row.plan_id).scan())
         if changed:  # guard: these changes exist nowhere else
-            raise NotRemoved(f"it holds changes that exist nowhere else ({', '.join(changed[:3])})")
+            raise NotRemoved(f"the sandbox holds changes that exist nowhere else ({', '.join(changed[:3])})")
         registry.remove(row.plan_id)
     except SandboxBusy:
-        raise NotRemoved("it is in use") from None
+        raise NotRemoved("the sandbox is in use") from None
     except SandboxMissing:
         return ""
     return f"removed the sandbox of plan {row.plan_id}: its plan is gone, and it held no changes"
@@ -147,7 +147,7 @@ def _lost_ref(container: Container, location: str, plan_id: str) -> Iterator[Orp
         plan = _plan(container, plan_id)
         at_work = plan is not None and plan.state.running
         if at_work or registry.row(plan_id) is not None:  # guard: the plan is about to create its sandbox
-            raise NotRemoved("its plan runs again")
+            raise NotRemoved("the plan runs again")
         unpin(Path(location), plan_id)
         return f"removed refs/cleveragents/base/{plan_id} from {location}"
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["capture_plan", "diff_of_plan", "review_plan", "rollback_plan"]
 
-_NOTHING_YET = "no changes yet: the plan runs, and changes are recorded when a step ends"
+_NOTHING_YET = "no changes yet: the plan is running, and changes are recorded at the end of each step"
 _OUTCOME = re.compile(r"(?P<plan>[^@]+)(?:@(?P<number>[0-9]{1,9}))?")
 _MARKS = {"context": " ", "add": "+", "remove": "-"}
 _VERSION = 6
@@ -78,7 +78,9 @@ def diff_of_plan(
       agents plan diff --between 7QX2@1 7QX2
     """
     if stat + name_only + hunks + (hunks and between is not None) > 1:
-        raise click.UsageError("--stat, --name-only and --hunks exclude each other; --between has no hunks")
+        raise click.UsageError(
+            "--stat, --name-only and --hunks exclude each other; --between cannot be combined with --hunks"
+        )
     client = session.client()
     plans = client.plans
     if hunks:
@@ -132,9 +134,9 @@ def _nothing(plans: Plans, plan: PlanView, paths: Sequence[str], prefix: str) ->
     if plan.state.running:
         return _NOTHING_YET
     if _meant(left_out, paths):
-        what = "every change there" if paths else "every change"
+        what = "every change at these paths" if paths else "every change"
         return f"{what} is left out; include it with `{prefix} plan review {plan.id} --accept …`"
-    return f"no changes{' there' if paths else ''}"
+    return f"no changes{' at these paths' if paths else ''}"
 
 
 def _compared(plans: Plans, between: tuple[str, str], paths: Sequence[str]) -> _Difference:
@@ -145,7 +147,7 @@ def _compared(plans: Plans, between: tuple[str, str], paths: Sequence[str]) -> _
         progress(printable(found.note))
     if found.truncated:
         progress(f"only the first {counted(len(found.files), 'differing file')} are listed")
-    nothing = "no differences there" if paths else "no differences"
+    nothing = "no differences at these paths" if paths else "no differences"
     patch = partial(plans.compare_patch, one, other, **sides, paths=paths, renames=True)
     return _Difference(_meant(found.files, paths), patch, nothing)
 
@@ -289,7 +291,7 @@ def _refuse_hunk(name: str, numbers: Collection[str], plan_id: str) -> NoReturn:
     """Raise `click.UsageError` for a name that is not that of a present hunk."""
     said, show = printable(name), f"`agents plan diff {plan_id} --hunks`"
     if name in numbers:
-        raise click.UsageError(f"{said} has no version; pass the whole name of the hunk, as {show} prints it")
+        raise click.UsageError(f"{said} has no version; pass the full name of the hunk, as {show} prints it")
     if name.rpartition("@")[0] in numbers:  # guard: a verdict is on the hunk that was seen
         raise click.UsageError(f"{said} has changed since; list the present hunks with {show}")
     raise click.UsageError(f"no hunk {said!r}; list the hunks with {show}")
@@ -331,7 +333,7 @@ def _decide(session: Session, client: Client, plan_id: str | None, output: Outpu
         raise click.UsageError("pass PATHS, or --changeset")
     found = [client.plans.get(plan_id).id] if plan_id is not None else ids_to_decide(client)
     if not found:
-        progress("no plan needs you here")
+        progress("no plan of this repository needs you")
         return
     from cleveragents.cli.plan.decide_all import decide_all
 

@@ -149,7 +149,7 @@ def chosen_plan(client: Client, plan_id: str | None, action: str) -> str:
         return plan_id
     found, wanted = plans_for(client, action), _FOR[action]
     if not found:
-        raise click.UsageError(f"no plan {wanted.one} here; pass a PLAN")
+        raise click.UsageError(f"no plan of this repository {wanted.one}; pass a PLAN")
     plan = found[0] if len(found) == 1 else _asked_which(found, wanted.several)
     progress(f"plan {plan.id}: {plan.title}")
     return plan.id
@@ -176,7 +176,7 @@ def ids_to_decide(client: Client) -> list[str]:
 
     found = plans_for(client, "review")
     if found and not interactive():
-        raise click.UsageError(_listed(found, f"{counted(len(found), 'plan')} to review here"))
+        raise click.UsageError(_listed(found, f"{counted(len(found), 'plan')} of this repository to review"))
     return [plan.id for plan in found]
 
 
@@ -192,7 +192,7 @@ def _lines(found: Sequence[PlanSummary]) -> list[str]:
 def _asked_which(found: Sequence[PlanSummary], words: str) -> PlanSummary:
     from cleveragents.cli.plan.work import interactive
 
-    heading = f"{len(found)} plans here {words}"
+    heading = f"{len(found)} plans of this repository {words}"
     if not interactive():
         raise click.UsageError(_listed(found, heading))
     progress(f"{heading}:")
@@ -217,7 +217,7 @@ def plan_to_undo(client: Client, plan_id: str | None, *, yes: bool) -> str:
     applied = every(lambda after: client.plans.list(states=(PlanState.APPLIED,), resource=place, after=after))
     last = max((plan for plan in applied if plan.parent is None), key=_moment, default=None)
     if last is None:
-        raise click.UsageError("no plan was applied here; pass a PLAN")
+        raise click.UsageError("no plan was applied in this repository; pass a PLAN")
     progress(f"plan {last.id}: {last.title}")
     if not yes and not interactive():
         raise click.UsageError(

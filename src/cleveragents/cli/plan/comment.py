@@ -27,7 +27,7 @@ _STATES = [state.value for state in CommentState]
 @click.command("comment")
 @plan_argument
 @click.argument("words", nargs=-1, metavar="[PATH:LINE] TEXT")
-@click.option("--old", is_flag=True, help="PATH:LINE counts in the file before the change, as in the diff.")
+@click.option("--old", is_flag=True, help="PATH:LINE refers to the file before the change, as in the diff.")
 @click.option("--resolve", type=click.IntRange(min=1), metavar="N", help="Resolve comment N.")
 @click.option("--decline", type=click.IntRange(min=1), metavar="N", help="Decline comment N.")
 @click.option("--reopen", type=click.IntRange(min=1), metavar="N", help="Reopen comment N.")

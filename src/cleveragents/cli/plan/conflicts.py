@@ -69,7 +69,7 @@ def rebase_plan(session: Session, plan_id: str | None, yes: bool, output: Output
     "--theirs",
     "take",
     flag_value=Take.THEIRS.value,
-    help="Take the side of the repository, or of the merged sub-plan.",
+    help="Take the side of the repository or of the merged sub-plan.",
 )
 @click.option(
     "--edited", "take", flag_value=Take.EDITED.value, help="Take the file as you edited it in the sandbox."
@@ -134,7 +134,7 @@ def _tell_conflicts(output: Output, plans: Plans, plan_id: str, prefix: str) -> 
             click.echo(printable(line))
     progress(f"the files are in {plan.sandbox}")
     sides = f"`{prefix} plan resolve {plan.id} PATH --ours`, `--theirs`"
-    progress(f"{sides}, or `--edited` after an edit there")
+    progress(f"{sides}, or `--edited` after you edited the files there")
 
 
 def _tell_blocked(plan: PlanView, prefix: str) -> None:

@@ -26,8 +26,8 @@ _NAMED_FILES = 5
 @click.argument("plan_id", metavar="PLAN[.DECISION]")
 @click.argument("number", required=False, type=click.IntRange(min=1), metavar="[DECISION]")
 @click.option("--guidance", metavar="TEXT", help="Correction and its reason; - reads it from stdin.")
-@click.option("--append", is_flag=True, help="Undo nothing; the guidance applies from now on.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be superseded and undone.")
+@click.option("--append", is_flag=True, help="Keep all work; the guidance applies from now on.")
+@click.option("--dry-run", is_flag=True, help="Only show the decisions and work that would be undone.")
 @click.option(
     "--model", metavar="PROVIDER/NAME", shell_complete=complete_model, help="Continue with another model."
 )
@@ -117,7 +117,7 @@ def _tell_of_trial(guidance: str | None) -> None:
 def _tell(plan: PlanView, undoing: CorrectionPreview | None) -> None:
     made = plan.corrections[-1]
     if undoing is None:
-        progress(f"correction {made.number} of plan {plan.id}: applies from now on, nothing is undone")
+        progress(f"correction {made.number} of plan {plan.id} applies from now on; nothing is undone")
         return
     more = len(made.superseded) - 1
     what = f"decision {made.decision} is superseded"

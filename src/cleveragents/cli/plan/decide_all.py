@@ -180,7 +180,7 @@ def _discarded(made: _Round, plan: PlanView) -> bool:
 
 
 def _approval(made: _Round, plan: PlanView, number: int) -> _Question:
-    """Return the question about a pending call; longer approvals only if a rule can be added."""
+    """Return the question about a pending call. It offers longer approvals only if a rule can be added."""
     plans = made.deciding.client.plans
     words, scopes, rule = approval_question(plan, number)
     actions: dict[str, _Action] = {

@@ -121,8 +121,8 @@ def _place(session: Session, client: Client, *, here: bool, every: bool) -> str 
 
 
 def _tell_others(client: Client, listed: int | None) -> None:
-    """Print how many plans of other repositories are not listed, or without a number of `listed` plans that
-    there are some.
+    """Print that plans of other repositories are not listed; with their number if `listed`, the number of
+    listed plans, is given.
     """
     total = sum(one.count for one in client.plans.counts())
     if listed is None:
@@ -172,7 +172,9 @@ def _in_families(plans: Sequence[PlanSummary]) -> list[PlanSummary]:
 
 
 def empty_list_message(*, narrowed: bool, here: bool = False) -> str:
-    """Return the message for an empty list; `narrowed` by options or not, or to the repository `here`."""
+    """Return the message for an empty list. `narrowed`: options limit the list. `here`: only plans of this
+    repository are listed.
+    """
     if narrowed:
         return "no plans match"
     return f"no plans {'here ' if here else ''}yet; start one with `agents run`"

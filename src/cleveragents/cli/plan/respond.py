@@ -86,7 +86,7 @@ def approve_plan(
 @click.command("deny")
 @optional_plan
 @click.argument("number", type=int, required=False)
-@click.option("--reason", metavar="TEXT", help="Why, for the agent.")
+@click.option("--reason", metavar="TEXT", help="Reason, for the agent.")
 @format_option
 @pass_session
 def deny_plan(
@@ -204,7 +204,7 @@ def _how(whole: PlanView) -> str:
     if whole.state is not PlanState.QUEUED:
         return whole.meaning
     # The worker of the sub-plan may not have continued the parent yet.
-    return f"{whole.status.value}: its worker continues it; without one, resume it"
+    return f"{whole.status.value}: a worker continues it; if no worker runs, resume it"
 
 
 def _shown_request(plan: PlanView, number: int | None) -> int | None:

@@ -179,4 +179,4 @@ def spending_text(spending: SpendingView) -> str | None:
     if not spending.at_most:
         return f"{calls}, {tokens}, {price}"
     most = f"at most {tokens}{' and ' if known else ', '}{price}"
-    return f"{calls}, {most}: an interrupted call counts in full"
+    return f"{calls}, {most}: an interrupted call counts with its highest cost"

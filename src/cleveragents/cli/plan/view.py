@@ -63,7 +63,7 @@ commit_option = click.option(
     metavar="[MESSAGE]",
     is_flag=False,
     flag_value=DRAFTED,
-    help="Commit the applied result with this message; without one, with a message drafted from the goal.",
+    help=("Commit the applied result with this message; if omitted, with a message drafted from the goal."),
 )
 
 to_branch_option = click.option(

@@ -122,9 +122,9 @@ def work_on(
 ) -> PlanView:
     """Run the plan and return it once no job of its tree is left.
 
-    Ctrl-C pauses the tree, waits for that, prints how to continue, and exits with 130. `after` is
-    the moment before the plan was continued. `quiet` omits the goal; lines that were printed when the call
-    that is now `answered` was requested are not repeated.
+    Ctrl-C pauses the tree, waits for that, prints how to continue, and exits with 130. `after` is the moment
+    before the plan was continued. `quiet` omits the goal. `answered` is the call that the user has just
+    answered: the line of its step is not printed again.
     """
     client, at_it = deciding.client, None
     if isinstance(client, LocalClient):
@@ -176,7 +176,7 @@ class _OwnServer:
     def is_gone(self, plan: PlanView) -> bool:
         if self.lives() or plan.worked_on:
             return False
-        progress("the server has gone; the next one continues the plan")
+        progress("the server is gone; the next server continues the plan")
         return True
 
 
@@ -203,7 +203,7 @@ def continue_plan(
             worked = _part_or_whole(deciding, plan, whole)
             told.plan_id = worked.id
         if (worked.phase, worked.state) == _DONE and deeds is not None and deeds == activity_count(worked):
-            progress("the plan was already done; there was nothing to do")
+            progress("nothing to do: the plan is already done")
         told.plan = decide(deciding, worked)
 
 
@@ -327,12 +327,15 @@ def should_apply(
 
 
 def _tell_how_to_fix(plan: PlanView, tell: Callable[[str], None] = progress) -> None:
-    """Print what to do about the required checks that did not pass, if any: the next steps continue it."""
+    """Print how to fix required checks that did not pass, if there are any."""
     unpassed = [check for check in plan.checks if check.required and not check.passed]
     if any(check.verdict in ("not run", "void") for check in unpassed):
-        tell("a check did not run: install what is missing, or run the goal again with another --check")
+        tell("a check did not run: install the missing program, or run the goal again with another --check")
     if unpassed and plan.sandbox is not None:
-        tell(f"to fix the result yourself, edit the files in {plan.sandbox}, then capture them")
+        tell(
+            f"to fix the result yourself, edit the files in {plan.sandbox}, "
+            "then record the edits with `plan capture`"
+        )
 
 
 def _applied_or_not(deciding: WorkOptions, plan: PlanView) -> PlanView:
@@ -368,10 +371,10 @@ def _answered(deciding: WorkOptions, plan: PlanView) -> PlanView:
     needing = plans_needing_action(deciding.client, plan)
     if plan.parked_until is not None:
         watch = f"`{deciding.prefix} plan watch {plan.id}`"
-        progress(f"{plan.meaning}; it continues by itself, follow it with {watch}")
+        progress(f"{plan.meaning}; the plan continues by itself, follow it with {watch}")
         raise click.exceptions.Exit(TRY_AGAIN)
     if not needing:
-        progress(f"its sub-plans run elsewhere; follow them with `{deciding.prefix} plan watch {plan.id}`")
+        progress(f"the sub-plans run elsewhere; follow them with `{deciding.prefix} plan watch {plan.id}`")
         raise click.exceptions.Exit(TRY_AGAIN)
     asking = needing[0]
     call = asking_call(asking)
@@ -418,7 +421,7 @@ def _tell_who_needs(deciding: WorkOptions, needing: Sequence[PlanView]) -> None:
     if len(needing) > _MOST_ASKED:
         progress(f"and {len(needing) - _MOST_ASKED} more; list them with `{deciding.prefix} plan list`")
     if deciding.message is not None:
-        progress("then apply and commit the result; pass the message again")
+        progress("apply and commit the result afterwards; pass the message again")
 
 
 def name_of(plan: PlanView) -> str:

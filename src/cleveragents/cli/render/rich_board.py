@@ -37,7 +37,9 @@ _OTHER_LINES = 4
 """Heading, omitted plans, totals, and one line that scrolls."""
 
 _MAY_GO_ON = (PlanState.COMPLETE, PlanState.WAITING)
-"""A complete plan is applied next; a plan that waits for its sub-plans continues on its own."""
+"""States of plans that may continue without a person: a complete plan can be applied, and a waiting plan may
+wait for its sub-plans.
+"""
 
 
 class RichBoard:

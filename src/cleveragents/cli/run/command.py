@@ -64,13 +64,13 @@ __all__ = ["run"]
     metavar="PATTERN",
     help="Ignored files to include.",
     cls=LocalOption,
-    reason="a server does not see the files of this machine; pass --server local",
+    reason="a server cannot read the files of this machine; pass --server local",
 )
 @click.option("--goal", metavar="TEXT", help="Purpose of the plan; recorded with it.")
 @click.option("--yes", is_flag=True, help="Apply the result without asking, if its checks pass.")
 @commit_option
 @click.option(
-    "--review", "only_review", is_flag=True, help="Do not apply the result, whatever the profile allows."
+    "--review", "only_review", is_flag=True, help="Do not apply the result, even if the profile allows it."
 )
 @click.option(
     "-f", "--file", "file", metavar="FILE", help="File with several goals: one per line, or YAML; - is stdin."
@@ -87,7 +87,7 @@ __all__ = ["run"]
 @click.option(
     "--resource",
     metavar="NAME",
-    help="Resource of the server. Default: the one of the current repository.",
+    help="Resource of the server. Default: the resource of the current repository.",
     cls=ServerOption,
 )
 @click.option(

@@ -49,8 +49,8 @@ def work_in_front(
     """Run the plan and return it once no job of its tree is left.
 
     Ctrl-C pauses the tree and exits with 130 when its processes are gone; the next steps are printed. A
-    second Ctrl-C kills the processes. `quiet` omits the goal. Lines that were
-    printed when the call that is now `answered` was requested are not repeated.
+    second Ctrl-C kills the processes. `quiet` omits the goal. `answered` is the call that the user has just
+    answered: the line of its step is not printed again.
     """
     from cleveragents.plans.jobs.names import kind_of_plan
 

@@ -53,7 +53,7 @@ def text_of_stdin(what: str) -> str:
     try:
         return sys.stdin.read() if source is None else source.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise click.UsageError(f"cannot read {what}: it is not UTF-8 text (byte {error.start})") from None
+        raise click.UsageError(f"cannot read {what}: not UTF-8 text (byte {error.start})") from None
 
 
 def content_of(name: str) -> bytes:
@@ -69,5 +69,5 @@ def text_of(name: str) -> str:
     try:
         return content_of(name).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        problem = f"it is not UTF-8 text (byte {error.start})"
+        problem = f"not UTF-8 text (byte {error.start})"
     raise click.UsageError(f"cannot read the goals in {name!r}: {problem}")

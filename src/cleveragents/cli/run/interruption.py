@@ -206,10 +206,10 @@ class ForcedStop:
 
     def _tell_what_is_left(self) -> None:
         for plan in self._plans:
-            progress(f"plan {plan.id} was killed and may still count as running")
+            progress(f"plan {plan.id} was killed and may still be listed as running")
         named = self._plans[0].id if len(self._plans) == 1 else "PLAN"
         resume = f"`agents plan resume {named}`"
-        progress(f"continue with {resume}; find orphans with `agents doctor`")
+        progress(f"continue with {resume}; find orphaned files and processes with `agents doctor`")
         sys.stdout.flush()
 
 
@@ -222,8 +222,8 @@ def give_back(worker: AsyncWorker | None) -> None:
 
 
 def left_running_message(plan_id: str, prefix: str, *, told: bool) -> str:
-    """Return the message for a plan on a server when this command no longer waits for its pause. `told` if
-    the server has received the request.
+    """Return the message for a plan on a server when this command no longer waits for its pause. `told`: the
+    server has received the request.
     """
     if told:
         show = f"`{prefix} plan show {plan_id}`"

@@ -39,7 +39,7 @@ class RunOptions:
     here: bool = False
     """Whether to run in this terminal although a server would take the plan."""
     typed: str | None = None
-    """The text from stdin, if that is the file."""
+    """The text from stdin, if the file of goals is `-`."""
     resource: str | None = None
     to_branch: str | None = None
 
@@ -48,7 +48,7 @@ class RunOptions:
         if self.yes and self.only_review:
             raise click.UsageError("pass --yes or --review, not both")
         if self.file is not None and (wanted.words or wanted.pairs or wanted.action or wanted.goal):
-            raise click.UsageError("-f FILE excludes a goal and an action; pass one of them")
+            raise click.UsageError("-f FILE cannot be combined with a goal or an action; pass one of them")
         if self.one_by_one and self.message is not None:
             raise click.UsageError(
                 "--commit needs a single goal; commit later with `agents plan apply PLAN --commit`"

@@ -64,7 +64,7 @@ def no_resource(known: Sequence[str], prefix: str, otherwise: str, why: str = ""
         return f"the server has no resources; add one with `{prefix} resource add NAME --project PROJECT`"
     because = f": {why}" if why else ""
     there = ", ".join(known)
-    return f"no resource of the server matches this repository{because}; {otherwise} (known: {there})"
+    return f"no resource of the server matches this repository{because}; {otherwise} (resources: {there})"
 
 
 def same_remote(one: str, other: str) -> bool:

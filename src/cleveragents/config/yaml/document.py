@@ -25,7 +25,7 @@ SIZE_LIMIT_BYTES = 64 << 10
 
 _DEPTH_LIMIT = 16
 _TAGS = "tag:yaml.org,2002:"
-_HALF = r"an incomplete character (a single escape from \ud800 to \udfff); write the character itself"
+_HALF = "an incomplete character (half of a surrogate pair, \\ud800 to \\udfff); write the character itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +75,14 @@ class _Unreadable(Exception):
 def _decoded(content: bytes) -> str:
     if len(content) > SIZE_LIMIT_BYTES:
         limit = SIZE_LIMIT_BYTES // 1024
-        raise _Unreadable(f"it is larger than {limit} KiB; move long texts into separate files")
+        raise _Unreadable(f"the file is larger than {limit} KiB; move long texts into separate files")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise _Unreadable(f"line {line}: it is not UTF-8 text; save it as UTF-8") from None
+        raise _Unreadable(f"line {line}: not UTF-8 text; save the file as UTF-8") from None
     if "\0" in text:
-        raise _Unreadable("it is a binary file; this should be YAML text")
+        raise _Unreadable("the file is binary; write YAML text")
     return text
 
 
@@ -105,7 +105,7 @@ def _composed(text: str, kind: DocumentKind) -> Any:
         problem = f"line {line}: the character {character} is not allowed in YAML; delete it"
         raise _Unreadable(problem) from None
     if node is None:
-        raise _Unreadable(f"it is empty; it begins with `{kind.begins}`")
+        raise _Unreadable(f"the file is empty; begin it with `{kind.begins}`")
     return node
 
 
@@ -117,7 +117,7 @@ def _syntax_problem(error: MarkedYAMLError, kind: DocumentKind) -> str:
         mark = error.context_mark
         problem = "the text that begins here has no closing quote; add it"
     elif problem.startswith("expected <block end>"):
-        problem = "this does not fit the lines before it; look for a missing quote or a wrong indentation"
+        problem = "the line does not fit the lines before it; look for a missing quote or a wrong indentation"
     elif problem.startswith("mapping values are not allowed"):
         problem = "a colon and a space inside a text; put the text in quotes"
     line = mark.line + 1 if mark else 1

@@ -25,7 +25,9 @@ __all__ = [
 ]
 
 PROTOCOL = 2
-"""Increased when workers of the previous version could not continue our workflows, or we theirs."""
+"""Version of the protocol between workers. Increase it if workers of the previous version could not continue
+workflows of this version, or the other way round.
+"""
 
 _VERSIONED = re.compile(r"cleveragents-v([0-9]{1,6})-")
 _SUMMARY_BYTES = 200  # Temporal accepts at most twice as much

@@ -65,7 +65,9 @@ class TemporalJobStore:
         """Start a workflow for the job, unless one is running. Raises `EngineUnavailable`."""
         job = _shown(job)
         if self._temporal.start(job, self.phase_of(job), self._goal_of(job)):
-            worker_log(job).warning("temporal.workflow_moved", why="an older version had started it")
+            worker_log(job).warning(
+                "temporal.workflow_moved", why="an older version of cleveragents had started the workflow"
+            )
 
     def get(self, job_id: str) -> Job:
         return _shown(self.table.get(job_id))

@@ -289,7 +289,7 @@ class TemporalWorker:
         except UnknownJob:
             return None  # of another database
         if job.state.ended:
-            return f"its job is {job.state.value}"
+            return f"the job is {job.state.value}"
         # A workflow with our name is moved when its job is sent to Temporal; a running one may have a
         # worker of the older version.
         return MOVED if job.state is JobState.QUEUED and workflow != workflow_id(job) else None

@@ -154,7 +154,7 @@ def _string(value: JsonValue) -> str:
         remedy = "; put it in quotes" if isinstance(value, int | float) else ""
         raise ValueError(f"{_shown(value)} is not text{remedy}")
     if "\0" in value:
-        raise ValueError("it contains a NUL character")
+        raise ValueError("the value contains a NUL character")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:

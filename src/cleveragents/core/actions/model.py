@@ -311,7 +311,7 @@ class Invariant:
         """A description of the enforced parts."""
         said = [f"{', '.join(self.patterns)} may not be changed"] if self.patterns else []
         said += [f"{', '.join(self.kept)} may not be deleted, moved or renamed"] if self.kept else []
-        return f"enforced: {'; '.join(said)}" if said else "not enforced, only shown to actors"
+        return f"enforced: {'; '.join(said)}" if said else "not enforced, only part of the actors' prompt"
 
     def forbids(self, path: str) -> bool:
         """Return whether this file may not change."""

@@ -91,7 +91,9 @@ class ModelRefused(InvalidRequest):
     @property
     def remedies(self) -> tuple[Remedy, ...]:
         if self.status in (401, 403):
-            return (Remedy("model.test", options={"name": self.model}, text="Test it with another key"),)
+            return (
+                Remedy("model.test", options={"name": self.model}, text="Test the model with another key"),
+            )
         if self.status == 404:
             return (Remedy("model.list", text="List the models"),)
         return (_another_model("models.default", "Choose another model"),)
@@ -133,7 +135,13 @@ class PriceUnknown(InvalidRequest):
     @property
     def remedies(self) -> tuple[Remedy, ...]:
         key = "models.prices"
-        return (Remedy("config.set", options={"key": key, "value": None}, text="Set a file with its price"),)
+        return (
+            Remedy(
+                "config.set",
+                options={"key": key, "value": None},
+                text="Set a file with the price of the model",
+            ),
+        )
 
 
 @dataclass(eq=False)
@@ -181,7 +189,7 @@ class UsageLimited(ModelUnavailable):
 
     def __str__(self) -> str:
         wait = self.retry_after_seconds
-        when = "try again later" if wait is None else f"it resets in {_roughly(wait)}"
+        when = "try again later" if wait is None else f"the limit resets in {_roughly(wait)}"
         return f"{self.model}: the usage limit is reached ({self.problem}); {when}, or choose another model"
 
 

@@ -167,7 +167,7 @@ class UnknownDecision(InvalidRequest):
 
     @property
     def remedies(self) -> tuple[Remedy, ...]:
-        return (Remedy("plan.tree", self.plan_id, text="List its decisions"),) if self.count else ()
+        return (Remedy("plan.tree", self.plan_id, text="List the decisions"),) if self.count else ()
 
 
 @dataclass(eq=False)
@@ -181,7 +181,7 @@ class UnknownComment(InvalidRequest):
 
     @property
     def remedies(self) -> tuple[Remedy, ...]:
-        return (Remedy("plan.comments", self.plan_id, text="List its comments"),) if self.count else ()
+        return (Remedy("plan.comments", self.plan_id, text="List the comments"),) if self.count else ()
 
 
 @dataclass(eq=False)
@@ -203,7 +203,7 @@ class UnknownCheckpoint(InvalidRequest):
 
     @property
     def remedies(self) -> tuple[Remedy, ...]:
-        return (Remedy("plan.log", self.plan_id, text="List its calls"),)
+        return (Remedy("plan.log", self.plan_id, text="List the calls"),)
 
 
 @dataclass(eq=False)
@@ -251,7 +251,9 @@ class InvalidArguments(InvalidRequest):
 
     @property
     def remedies(self) -> tuple[Remedy, ...]:
-        return (Remedy("action.show", options={"name": self.action}, text="Show its arguments"),)
+        return (
+            Remedy("action.show", options={"name": self.action}, text="Show the arguments of the action"),
+        )
 
 
 @dataclass(eq=False)
@@ -285,7 +287,7 @@ class NotTrusted(Conflict):
     def remedies(self) -> tuple[Remedy, ...]:
         options: dict[str, OptionValue] = {"force": True} if self.confirm else {}
         options |= {"path": self.path} if self.resource is None else {"resource": self.resource}
-        return (Remedy("trust", options=options, text="Read it, then trust it"),)
+        return (Remedy("trust", options=options, text="Read the file, then trust it"),)
 
 
 @dataclass(eq=False)
@@ -329,7 +331,7 @@ class NoActiveChangeset(PlanError):
 class AmbiguousChangeset(PlanError):
     """Several changesets are open and none is current, so the right one for a change is unknown."""
 
-    reason: str = "several changesets are active and none is current here"
+    reason: str = "several changesets are active, and none of them is current in this task"
     active: tuple[str, ...] = ()
 
     def __str__(self) -> str:

@@ -166,7 +166,7 @@ class AuditElsewhere(InvalidRequest):
 
     @property
     def remedies(self) -> tuple[Remedy, ...]:
-        return (Remedy("events.adopt", text="If that directory is lost, attest it here"),)
+        return (Remedy("events.adopt", text="If that directory is lost, attest the log here"),)
 
 
 @dataclass(eq=False)

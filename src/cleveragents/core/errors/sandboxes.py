@@ -43,7 +43,7 @@ class SandboxRefused(InvalidRequest):
 class SandboxMissing(InvalidRequest):
     """The operation needs the sandbox of the plan, which was removed."""
 
-    message = "the sandbox of plan {plan_id} was removed ({location}), and this needs it"
+    message = "the sandbox of plan {plan_id} was removed ({location}); this action needs it"
     plan_id: str
     location: str
 

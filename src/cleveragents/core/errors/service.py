@@ -176,7 +176,7 @@ class NotAuthenticated(InvalidRequest):
 class NotAllowed(InvalidRequest):
     """The role of the user does not allow the operation."""
 
-    message = "this needs the role {needed}, and {name} has the role {role}; ask an admin to change it"
+    message = "the role {needed} is required, and {name} has the role {role}; ask an admin to change it"
     exit_code = 1
     name: str
     role: str

@@ -92,7 +92,7 @@ def _problem(
         hint = f"did you mean ${{{near[0]}}}?" if near else f"known: {', '.join(names) or 'none'}"
         return f"there is no {noun} {name!r}; {hint}{literal}"
     if name in lists and found[0] != text:
-        return f"{name} is a list, so ${{{name}}} must be a separate element"
+        return f"{name} is a list, so ${{{name}}} must be a list element by itself"
     return None
 
 

@@ -92,7 +92,7 @@ class AuditAnchors:
         key = load_signing_key(key_file or self._signing_key_file())
         known = read_anchors(place.name, content, [key.public_key(), *self._configured_keys()])
         if known.problems:
-            remedy = "set audit.anchor_public_key_file to the keys that signed it, or name a new target"
+            remedy = "set audit.anchor_public_key_file to the public keys of its signers, or use a new target"
             raise ConfigurationError("audit.anchor", f"{place.name}: {known.problems[0]}; {remedy}")
         found = self.log.end_to_anchor(known)
         if found is None:
@@ -128,7 +128,7 @@ class AuditAnchors:
         if not named:
             options = {"key": "audit.anchor", "value": None}
             default = Remedy("config.set", options=options, text="Set a default target")
-            raise ConfigurationError("audit.anchor", "no target for anchors; name one", (default,))
+            raise ConfigurationError("audit.anchor", "no target for anchors; pass one", (default,))
         return open_target(named, mirrors=self.mirrors, token_variable=self.settings.anchor_token_variable)
 
     def _ensure_outside(self, place: AnchorTarget) -> None:
@@ -143,7 +143,9 @@ class AuditAnchors:
         """
         path = Path(self.settings.anchor_key_file or self.directory / "anchor.key")
         if not path.exists():
-            problem = f"{path} is missing, and {place.name} is not empty; restore it, or name a new target"
+            problem = (
+                f"{path} is missing, and {place.name} is not empty; restore the key, or use a new target"
+            )
             raise ConfigurationError("audit.anchor_key_file", problem)
 
     def _signing_key_file(self) -> Path:
@@ -197,7 +199,7 @@ def load_signing_key(path: Path) -> Ed25519PrivateKey:
     try:
         key = serialization.load_pem_private_key(content, password=None)
     except TypeError as error:
-        problem = f"{path} is encrypted; decrypt it on the way: --key <(openssl pkey -in {path})"
+        problem = f"{path} is encrypted; decrypt it when you pass it: --key <(openssl pkey -in {path})"
         raise ConfigurationError("audit.anchor_key_file", problem) from error
     except (ValueError, UnsupportedAlgorithm) as error:
         raise ConfigurationError("audit.anchor_key_file", f"{path} is not a private key; {_FORM}") from error

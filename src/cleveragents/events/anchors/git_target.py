@@ -79,7 +79,7 @@ class GitTarget:
             if tip and remotes.contains(address, tip, commit):  # only the answer was lost
                 return
             if tip == before and not problem.startswith(REF_LOCKED):
-                raise AnchorFailed(self.name, f"the remote did not accept it: {problem}")
+                raise AnchorFailed(self.name, f"the remote did not accept the anchor: {problem}")
             time.sleep(_PAUSE_SECONDS)
         raise AnchorFailed(self.name, f"the branch moved during each of {_TRIES} tries")
 

@@ -93,7 +93,10 @@ def _ensured_url(text: str) -> str:
     ):  # guard: no one on the network path can alter an anchor
         raise ConfigurationError("audit.anchor", f"{host} is not this machine; use https://")
     if "@" in parts.netloc:  # guard: it would be shown and logged
-        problem = "the URL holds credentials; name a variable with a token in audit.anchor_token_variable"
+        problem = (
+            "the URL contains credentials; set audit.anchor_token_variable to the name of a variable "
+            "with a token"
+        )
         raise ConfigurationError("audit.anchor", problem)
     return text
 
@@ -206,7 +209,7 @@ class UrlTarget:
         if response.request.method == "GET" and status in _NOTHING_THERE:
             return b""
         if response.is_redirect:
-            raise AnchorFailed(self.name, f"status {status}: it redirects; use the address it redirects to")
+            raise AnchorFailed(self.name, f"status {status}: a redirect; use the address it points to")
         if not response.is_success:
             raise AnchorFailed(self.name, f"status {status}")
         until = time.monotonic() + _SECONDS
@@ -221,4 +224,4 @@ class UrlTarget:
 
 def _ensure_size(name: str, size: int) -> None:
     if size > MAX_BYTES:
-        raise AnchorFailed(name, f"it is larger than {MAX_BYTES // 1024**2} MiB; start a new one")
+        raise AnchorFailed(name, f"the file is larger than {MAX_BYTES // 1024**2} MiB; start a new one")

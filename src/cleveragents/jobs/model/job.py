@@ -334,7 +334,7 @@ def _facts(job: Job) -> dict[str, JsonValue]:
 
 def _ensure_storable(where: str, text: str) -> None:
     if _storable(text) != text:
-        raise InvalidPayload(where, "it contains a NUL or a lone surrogate")
+        raise InvalidPayload(where, "the text contains a NUL or a lone surrogate")
 
 
 def _tellable(text: str | None) -> str | None:

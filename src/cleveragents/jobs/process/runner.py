@@ -181,13 +181,13 @@ class _Guard:
 
     def _report(self) -> bytes:
         if len(self._answer) > REPORT_LIMIT_BYTES:
-            problem = f"its result is larger than {REPORT_LIMIT_BYTES} bytes"
+            problem = f"the result is larger than {REPORT_LIMIT_BYTES} bytes"
             return _raised(problem, permanent=True)
         if self._answer:
             return bytes(self._answer)
         code = self._status or 0
         how = f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"
-        return _raised(f"its process {how} without a result")
+        return _raised(f"the process {how} without a result")
 
 
 def _become_handler(program: dict[str, object], orders: int, answers: int) -> int:

@@ -133,7 +133,7 @@ class RunnerProcess:
         try:
             report = json.loads(line)
         except ValueError:
-            return Raised(f"its process {self._how_it_ended()} without a report")
+            return Raised(f"the process {self._how_it_ended()} without a report")
         if report["returned"]:
             return Returned(report["value"])
         return Raised(report["problem"], report["permanent"], report["cancelled"])

@@ -313,7 +313,7 @@ def raised(error: BaseException, *, told_to_stop: bool = False) -> Raised:
     problem = _describe(error)
     library_cancel = _is_library_cancel(error)
     if library_cancel and not told_to_stop:
-        problem = f"{problem} (something it waited for was cancelled)"
+        problem = f"{problem} (something that the handler waited for was cancelled)"
     return Raised(
         problem=redact_text(problem),
         permanent=isinstance(error, InvalidRequest),
@@ -390,7 +390,7 @@ def _cancelled(job: Job, verdict: Returned | Raised, reason: str) -> AttemptOutc
     elif isinstance(verdict, Returned):
         done = _succeeded(job, verdict)
         result = done.result
-        error = f"cancelled ({reason}), although its handler returned: {done.error or 'its result is kept'}"
+        error = f"cancelled ({reason}), although the handler returned: {done.error or 'the result is kept'}"
     elif verdict.cancelled:
         error = f"cancelled ({reason})"
     else:

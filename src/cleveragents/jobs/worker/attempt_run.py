@@ -182,7 +182,7 @@ class AttemptRunner:
             if stop.cause is StopCause.LEASE_LOST:
                 self._lost(attempt, stop.reason)
             elif stop.cause is StopCause.CANCEL:
-                text = f"cancelled ({stop.reason}); its thread did not stop and was abandoned"
+                text = f"cancelled ({stop.reason}); the handler's thread did not stop and was abandoned"
                 self._write(attempt, AttemptOutcome(JobState.CANCELLED, error=text))
             # A drain writes nothing: given back immediately, the job might run beside its own straggler. Its
             # heartbeats stop, so a peer takes it when this process is gone or the lease is over.

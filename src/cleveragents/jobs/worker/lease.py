@@ -109,7 +109,9 @@ class LeaseKeeper:
             if attempt.settled:  # guard: its outcome is decided, there is nothing left to stop
                 continue
             if attempt.lease_until <= now:
-                attempt.stop(StopCause.LEASE_LOST, "no heartbeat was acknowledged for a whole lease", now)
+                attempt.stop(
+                    StopCause.LEASE_LOST, "no heartbeat was acknowledged for the length of a lease", now
+                )
             if attempt.escalate(now, patience):
                 escalate(attempt)
             stop = attempt.stopped
@@ -242,7 +244,7 @@ class JobRecovery:
     def _look_at(self, job: Job, sight: _Sight | None, asked_at: float, seen_at: float) -> bool:
         """Reclaim the job if its owner is dead or silent; return whether it was reclaimed."""
         if job.owner is not None and self._supervisor.is_alive(job.owner) is False:
-            why = f"its worker {job.owner.id} (pid {job.owner.pid}) died"
+            why = f"the worker {job.owner.id} (pid {job.owner.pid}) died"
             return self._reclaim(job, why, owner_is_dead=True)
         silence = self._silence(job, sight, asked_at, seen_at)
         return silence is not None and self._reclaim(job, silence, owner_is_dead=False)
@@ -255,7 +257,7 @@ class JobRecovery:
         if asked_at - sight.since < self._lease_seconds:  # guard: a whole lease, by our own clock
             return None
         name = job.owner.id if job.owner is not None else "unknown"
-        return f"its worker {name} was silent for {self._lease_seconds:g} s"
+        return f"the worker {name} was silent for {self._lease_seconds:g} s"
 
     def _reclaim(self, job: Job, why: str, *, owner_is_dead: bool) -> bool:
         self._faults.reach("job.reclaim.before")
@@ -274,9 +276,9 @@ class JobRecovery:
         return True
 
     def _end_processes(self, job: Job) -> None:
-        """Kill the processes of the attempt.
+        """Kill the processes of the attempt on this machine.
 
-        Its marker is unique, so on other machines this finds nothing.
+        The marker of the attempt is unique, so no other process has it.
         """
         ended = self._supervisor.end(marker_of(job.id, job.fence), grace_seconds=0)
         if ended:

@@ -17,7 +17,7 @@ _VARIABLE = "OPENAI_API_KEY"
 _PLACE_VARIABLE = "OPENAI_BASE_URL"
 _HOST = "api.openai.com"
 _HERE = f"https://{_HOST}/v1"
-_NO_KEY = "models.key_variable, which names the variable with the key for models.base_url; no key was sent"
+_NO_KEY = "models.key_variable, the variable with the key for models.base_url; no key was sent"
 _NO_TEMPERATURE = re.compile(r"o\d|gpt-[5-9](?!.*chat)")
 """Reasoning models, which reject a temperature."""
 

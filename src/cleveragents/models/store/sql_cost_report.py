@@ -51,7 +51,9 @@ class SqlCostReport:
     def sums(
         self, by: CostGroup, *, since: datetime, until: datetime, project: str | None, scope: ProjectScope
     ) -> Sequence[CostSum]:
-        """Return the sums of the calls that started between the two times: days in order, others by cost."""
+        """Return the sums of the calls that started between the two times. Days are in order; projects,
+        models and actors are sorted by cost.
+        """
         if not is_storable(project or ""):
             return ()
         group = _group(by)

@@ -81,7 +81,7 @@ class CallLog:
                 continue
             except UNREADABLE as refusal:
                 unknown = str(refusal)
-            said = f"{call.error or 'interrupted'}; its changes were not recorded: {unknown}"
+            said = f"{call.error or 'interrupted'}; the changes of the call were not recorded: {unknown}"
             self.close(call, said)
 
     def finish(self, call: ToolCall, sandbox: Sandbox, fold: ChangeFold | None = None) -> ToolCall:

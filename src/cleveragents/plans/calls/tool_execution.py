@@ -216,7 +216,7 @@ class ToolExecution:
             broken = broken_by(self.invariants, found)
             if broken is not None:  # guard: invariants hold for every process that works here
                 restore_states(self.sandbox, self.history.states(self._plan_id, self._fold))
-                error = f"all its changes were reverted: {broken}"
+                error = f"all changes of the call were reverted: {broken}"
                 return self.calls.move(call, CallState.FAILED, now=self.clock.now(), error=error)
             changeset = self.context.start_changeset()
             call = self.calls.move(call, CallState.ENDING, now=self.clock.now(), changeset_id=changeset)
@@ -327,7 +327,7 @@ class ToolExecution:
         """
         if earlier is not None and earlier.rule is not None:
             # The rule may be revoked by now, or not cover these arguments
-            error = "interrupted; its approval was decided again"
+            error = "interrupted; the new call needs approval again"
             self.calls.move(earlier, CallState.FAILED, now=self.clock.now(), error=error)
             return None
         if earlier is None or (earlier.state is not CallState.ASKED and earlier.approval is None):
@@ -431,7 +431,7 @@ class ToolExecution:
         if broken is None:
             return None
         restore_states(self.sandbox, self.history.states(self._plan_id, self._fold))
-        return ToolRefused(tool.spec.name, f"all its changes were reverted: {broken}")
+        return ToolRefused(tool.spec.name, f"all changes of the call were reverted: {broken}")
 
     def _unrecorded(self) -> Mapping[str, Difference]:
         return self.history.unrecorded(self._plan_id, self.sandbox, self._fold)

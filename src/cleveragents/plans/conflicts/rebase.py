@@ -118,7 +118,7 @@ class PlanRebase:
         """Raise `PlanError` if conflicts are open: a second merge would nest their markers."""
         if self._open_conflicts(plan):
             resolve = Remedy("plan.resolve", plan.id, {"take": None, "path": None}, "Resolve each conflict")
-            raise PlanError(plan.id, "its conflicts are not resolved", (resolve,))
+            raise PlanError(plan.id, "conflicts are not resolved", (resolve,))
 
     def _open_conflicts(self, plan: Plan) -> Sequence[object]:
         return open_conflicts(self.result.history.calls(plan.id))
@@ -176,7 +176,9 @@ def _with_own_submodules(plan_id: str, sandbox: Sandbox, trees: tuple[str, str, 
         if was_link and any(f"{name}/".startswith(f"{path}/") for name in there):
             raise ApplyRefused(plan_id, f"{path} is no longer a submodule; start a new plan")
         if path in own and own[path].after != states[path]:
-            raise ApplyRefused(plan_id, f"the plan and you changed the submodule {path}; start a new plan")
+            raise ApplyRefused(
+                plan_id, f"you and the plan both changed the submodule {path}; start a new plan"
+            )
         if path not in own and was_link:
             del states[path]
         else:

@@ -335,9 +335,9 @@ class ManualResolution:
     def _ensure_idle(self, plan: Plan) -> None:
         now = self.plans.get(plan.id)
         if now.state.running:  # guard: a run must not find changed files
-            raise PlanError(plan.id, "still running; wait until it stops, or cancel it")
+            raise PlanError(plan.id, "still running; wait until the plan stops, or cancel it")
         if now.state.ended:
-            raise PlanError(plan.id, f"already {status_word(now)}; its result can no longer change")
+            raise PlanError(plan.id, f"already {status_word(now)}; the result can no longer change")
         if now.version != plan.version:  # guard: the decision was about an earlier version
             raise StalePlan(plan.id, plan.version)
 

@@ -277,11 +277,11 @@ class PlanCorrection:
         if plan.state.ended:
             raise PlanError(plan.id, f"already {status_word(plan)}, which is final; {anew}")
         if plan.phase is Phase.APPLY and plan.state is PlanState.ERRORED:
-            again = Remedy("plan.apply", plan.id, text="Apply it again")
+            again = Remedy("plan.apply", plan.id, text="Apply the plan again")
             reject = Remedy("plan.reject", plan.id, text="Discard it")
             raise PlanError(plan.id, "the apply failed", (again, reject))
         if plan.strategy is not None and Strategy.from_json(plan.strategy).casting is None:
-            raise PlanError(plan.id, f"its steps are fixed, so it has no decisions to correct; {anew}")
+            raise PlanError(plan.id, f"a plan of fixed steps has no decisions to correct; {anew}")
         if plan.parent_id is not None and self._is_merged(plan):
             tree = Remedy("plan.tree", plan.parent_id, text="List the decisions of that plan")
             raise PlanError(plan.id, f"already merged into plan {plan.parent_id}; correct that plan", (tree,))
@@ -365,7 +365,7 @@ class PlanCorrection:
         self.faults.reach("correct.kept")
         for child in gone:  # the complete ones; the others are cancelled already
             with suppress(PlanError):
-                self.pausing.lifecycle.cancel(child, f"its parent plan {plan.id} is being corrected")
+                self.pausing.lifecycle.cancel(child, f"the parent plan {plan.id} is being corrected")
         return kept, self.pausing.lifecycle.queue(moved, resume_payload(asked.model))
 
 
@@ -388,15 +388,16 @@ def _name_of(guidance: str) -> str:
 
 
 def _tree(plan: Plan) -> Remedy:
-    return Remedy("plan.tree", plan.id, text="List its decisions")
+    return Remedy("plan.tree", plan.id, text="List the decisions")
 
 
 @dataclass(frozen=True, slots=True)
 class UndoneWork:
-    """The work since a checkpoint: edits by a person and changes by calls. `edits` are the states of files
-    that only a person touched; `lost` are files that both a person and calls touched. `touched` maps each
-    file that calls touched to its state at the checkpoint. `differing` holds all differences from the base at
-    the checkpoint.
+    """The work since a checkpoint, by calls and by a person.
+
+    `edits` are the states of files that only a person changed. `lost` are files that both a person and calls
+    changed. `touched` maps each file that calls changed to its state at the checkpoint. `differing` are all
+    differences from the base at the checkpoint.
     """
 
     edits: Mapping[str, FileState | None] = field(default_factory=dict)
@@ -405,7 +406,9 @@ class UndoneWork:
     differing: Mapping[str, Difference] = field(default_factory=dict)
 
     def is_in(self, start: Mapping[str, Difference]) -> bool:
-        """Return whether a tree that differs from the base as in `start` contains some of the undone work."""
+        """Return whether a tree contains some of the undone work. `start` are the differences of the tree
+        from the base.
+        """
         return any(self._in(start, path) != state for path, state in self.touched.items())
 
     def _in(self, start: Mapping[str, Difference], path: str) -> FileState | None:

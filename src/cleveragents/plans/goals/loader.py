@@ -130,7 +130,7 @@ def _need_problems(entries: list[Mapping[str, JsonValue]]) -> Iterator[Problem]:
         for position, need in enumerate(said):
             if need not in names:
                 others = [name for name in names if name != own]
-                hint = did_you_mean(need, others) if others else "there is no other goal"
+                hint = did_you_mean(need, others) if others else "the file has no other goal"
                 yield (
                     ("goals", number, "needs", position),
                     f"unknown goal {need[:_LONGEST_NAME]!r}; {hint}",
@@ -140,7 +140,7 @@ def _need_problems(entries: list[Mapping[str, JsonValue]]) -> Iterator[Problem]:
     while circle := circle_in(needs):
         first = next(number for number, entry in enumerate(entries) if entry.get("name") == circle[0])
         told = " needs ".join(circle)
-        yield ("goals", first, "needs"), f"{told}: a cycle; remove one of these needs"
+        yield ("goals", first, "needs"), f"{told}: a cycle; remove one of these `needs`"
         needs = {name: said for name, said in needs.items() if name not in circle}
 
 

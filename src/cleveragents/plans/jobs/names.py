@@ -37,7 +37,9 @@ __all__ = [
 ATTEMPTS = 3
 
 SHARED_ATTEMPTS = 10
-"""For a shared queue, whose workers come and go: every stopped worker costs its jobs an attempt."""
+"""Maximum attempts of a job in a shared queue. Its workers come and go, and each stopped worker costs its
+jobs an attempt.
+"""
 
 SHARED_QUEUE = "plans"
 """The queue of plans that a server created and that can run on any machine."""

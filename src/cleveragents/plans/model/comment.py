@@ -78,12 +78,12 @@ class CommentLines:
 
 @dataclass(frozen=True, slots=True)
 class CommentAnchor:
-    """Lines `start` to `end`, from 1, of a file whose content has the name `blob`.
+    """The commented lines `start` to `end`, from 1, of a file whose content has the name `blob`.
 
-    `lines` is their text with known secrets masked. `digests` identify the lines, and as many lines around
-    them as are needed to make them unique in the file; the first `before` of these precede the commented
-    lines. `digests` is empty if the lines cannot be made unique. `of_base`: the file is the one before the
-    plan changed it.
+    `lines` is the text of the lines, with known secrets masked. `digests` identify the lines in a changed
+    file. They also cover as many surrounding lines as are needed to make the lines unique; the first `before`
+    digests are those of lines above. `digests` is empty if the lines cannot be made unique. `of_base`: the
+    file is the version before the plan changed it.
     """
 
     path: str

@@ -69,7 +69,7 @@ _APPLIED, _CON, _REJ = PlanState.APPLIED, PlanState.CONSTRAINED, PlanState.REJEC
 
 
 def _moves(phase: Phase, then: PhaseState | None) -> dict[PhaseState, frozenset[PhaseState]]:
-    """Return the moves that every phase has, and the move to the next phase."""
+    """Return the moves within a phase, which are the same in every phase, and the move to the next phase."""
     onward = {then} if then else set()
     return {
         (phase, _Q): frozenset({(phase, _PR), (phase, _ERR), (phase, _CAN)}),

@@ -102,7 +102,7 @@ def usage_limit_request(
     is the only process that waits to continue the plan, if there is only one.
     """
     what = f"{limited.model}: the usage limit is reached ({limited.problem})"
-    resume = Remedy("plan.resume", plan_id, text="Resume it now")
+    resume = Remedy("plan.resume", plan_id, text="Resume the plan now")
     return {
         "for": USAGE_LIMIT,
         "what": what,

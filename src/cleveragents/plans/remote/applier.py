@@ -72,7 +72,7 @@ class RemoteApplier:
         plan, address = self._plan(plan_id)
         last = self.engine.journal.last_of_plan(plan_id)
         if last is None or last.kind != "apply":
-            raise ApplyRefused(plan_id, "it has no apply to undo")
+            raise ApplyRefused(plan_id, "the plan has no apply to undo")
         merge_input = MergeInput("undo", plan_id, last.journal.merged, last.journal.ours)
         message = f"Undo: {_subject(plan)}\n\nUndone by CleverAgents."
         # An apply without changes moved no branch.
@@ -168,7 +168,7 @@ class RemoteApplier:
         """
         branch = destination_of(plan, asked) or address.branch
         there = self.engine.mirrors.mirrored(address)
-        other = Remedy("plan.apply", plan.id, {"to_branch": None}, "Push it to another branch")
+        other = Remedy("plan.apply", plan.id, {"to_branch": None}, "Push the result to another branch")
         if branch == address.branch:
             tip = self.engine.mirrors.value_of(address, address.ref)
             if tip is None:

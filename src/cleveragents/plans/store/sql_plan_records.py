@@ -409,7 +409,7 @@ def _of_number(plan_id: str, number: int) -> Update:
 def _one(connection: Connection, plan_id: str, number: int) -> ToolCall:
     row = _run(connection, _ONE, {"plan": plan_id, "which": number}).first()
     if row is None:
-        log = Remedy("plan.log", plan_id, text="List its calls")
+        log = Remedy("plan.log", plan_id, text="List the calls")
         raise PlanError(plan_id, f"no call {number}", (log,))
     return call_of(row)
 

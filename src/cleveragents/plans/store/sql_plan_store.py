@@ -359,7 +359,7 @@ class SqlPlanStore:
         ).first():  # guard: only the plan can end its apply
             finish = Remedy("doctor", options={"fix": True}, text="Finish it")
             force = Remedy(
-                "plan.delete", held.id, {"force": True}, "Delete it and keep the files as they are"
+                "plan.delete", held.id, {"force": True}, "Delete the plan and keep the files as they are"
             )
             raise PlanError(held.id, "an apply or undo was interrupted", (finish, force))
         of_plan = select(changesets.c.id).where(changesets.c.plan_id == held.id)

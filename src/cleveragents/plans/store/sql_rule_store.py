@@ -37,7 +37,7 @@ _ENDED_PLAN = exists().where(
     plans.c.state.in_([state.value for state in PlanState if state.ended]),
 )
 _IN_EFFECT = select(approval_rules).where(~_ENDED_PLAN)
-"""Without the rules of plans that have ended."""
+"""A query for all rules except those of plans that have ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,7 +196,7 @@ def _failed(view: TreeView) -> list[str]:
 
 
 def _remedy_for(parent: Plan, task_statuses: Mapping[int, TaskStatus]) -> Remedy:
-    text = "Continue without it and what depends on it"
+    text = "Continue without this sub-plan and those that depend on it"
     if TaskStatus.FAILED in task_statuses.values():
         without = (
             "; continue without the cancelled ones" if TaskStatus.CANCELLED in task_statuses.values() else ""

@@ -278,7 +278,9 @@ class SandboxTree:
             adding = ("update-index", "--add", "--replace", "-z", "--stdin")
             self.engine.git(*adding, work_tree=shadow, index=index, feed=feed)
         except GitFailed as error:  # a file does not fit its `working-tree-encoding`
-            reason = f"cannot record its files: {error.problem}; change the file, or .gitattributes"
+            reason = (
+                f"cannot record the files of the sandbox: {error.problem}; change the file, or .gitattributes"
+            )
             raise SandboxRefused(str(self.root), reason) from error
         finally:
             remove_all(shadow)

@@ -124,7 +124,7 @@ def _made(directory: int, name: str) -> int | None:
 
 
 def _contested(tree: Path, path: str) -> SandboxRefused:
-    return SandboxRefused(str(tree), f"cannot restore {path!r}: a process keeps replacing its directory")
+    return SandboxRefused(str(tree), f"cannot restore {path!r}: a process keeps replacing the directory")
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,7 +234,7 @@ class _Walk:
                 continue
             if len(os.fsencode(path)) > _LONGEST_PATH or path.count("/") > _DEEPEST_PATH:
                 bounds = f"{_LONGEST_PATH} bytes or {_DEEPEST_PATH} directories"
-                self._found.problem = f"cannot record {path[:60]!r}…: its path is longer than {bounds}"
+                self._found.problem = f"cannot record {path[:60]!r}…: the path is longer than {bounds}"
                 self._pass_over(entry, path)
                 continue
             if entry.is_dir(follow_symlinks=False):
@@ -269,7 +269,7 @@ class _Walk:
             return
         self._rule_bytes += len(rules)
         if self._rule_bytes > _ALL_RULES:
-            self._found.problem = f"its .gitignore files exceed {_ALL_RULES >> 20} MiB"
+            self._found.problem = f"the .gitignore files exceed {_ALL_RULES >> 20} MiB"
             return
         self._rules[path] = rules
 

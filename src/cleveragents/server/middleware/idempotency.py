@@ -40,8 +40,8 @@ _KEEP_NO_ANSWER = "keep_no_answer"
 _SECRET = (
     409,
     "answered-once",
-    "already done: the response contained a secret, which is sent once and not stored; if it did not arrive, "
-    "revoke what was created and use another key",
+    "already done: the response contained a secret, which is sent once and never stored; if you did not "
+    "receive it, revoke the token that was created, and repeat the request with another key",
 )
 _KEY = re.compile(r"[!-~]{1,200}")
 _LARGEST = 1_000_000

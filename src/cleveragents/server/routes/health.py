@@ -50,9 +50,9 @@ class ServerInfo(BaseModel):
     engine: Literal["embedded", "temporal"] = Field(description="the job engine", examples=["embedded"])
     database: Literal["sqlite", "postgresql"] = Field(examples=["sqlite"])
     default_model: str | None = Field(
-        description="the default of plans", examples=["anthropic/claude-sonnet-4-5"]
+        description="the default model of plans", examples=["anthropic/claude-sonnet-4-5"]
     )
-    default_profile: str = Field(description="the default of plans", examples=["supervised"])
+    default_profile: str = Field(description="the default profile of plans", examples=["supervised"])
     unisolated_workers: list[str] = Field(
         description="running workers that do not isolate commands", examples=[[]]
     )

@@ -41,7 +41,7 @@ def list_jobs(
     client: AnyClient,
     state: States = None,
     plan: OfPlan = None,
-    order: Annotated[Literal["oldest", "newest"], Query(description="which come first")] = "oldest",
+    order: Annotated[Literal["oldest", "newest"], Query(description="the order of the jobs")] = "oldest",
     limit: Limit = 100,
     after: AfterJob = None,
 ) -> Page[JobView]:

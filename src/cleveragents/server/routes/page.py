@@ -39,7 +39,7 @@ PAGES = (
     "/login",
     "/docs",
 )
-"""Addresses of the page. Without a token, too: all data comes from the API."""
+"""Addresses of the page. They need no token, because all data comes from the API."""
 
 root = APIRouter(include_in_schema=False)
 
@@ -68,7 +68,7 @@ for _path in PAGES:
 
 @root.api_route("/static/{path:path}", methods=["GET", "HEAD"])
 def get_file(path: str, request: Request) -> Response:
-    """Return a file of the page. Under an address with the digest, it never changes."""
+    """Return a file of the page. If the address contains the digest, browsers may cache the file for ever."""
     known = page_files()
     digest, _, rest = path.partition("/")
     dated = digest == known.digest

@@ -63,7 +63,9 @@ class CancelBody(StrictBody):
 class ResumeBody(StrictBody):
     """Options of a resume."""
 
-    model: str | None = Field(default=None, max_length=200, pattern=r"\S", description="from now on")
+    model: str | None = Field(
+        default=None, max_length=200, pattern=r"\S", description="the model to continue with"
+    )
     limits: NewLimits | None = Field(default=None, description="new total limits, above the current ones")
 
 
@@ -84,7 +86,9 @@ class ApprovalBody(CallResponseBody):
 
     scope: ApprovalScope = Field(
         default="once",
-        description="`plan`: also later commands of the plan that match; `project`: also of its project",
+        description=(
+            "`plan`: also approve later matching commands of the plan; `project`: also those of its project"
+        ),
         examples=["once"],
     )
     pattern: str | None = Field(
@@ -100,7 +104,10 @@ class DenialBody(CallResponseBody):
     """The call to deny, and why."""
 
     reason: str | None = Field(
-        default=None, max_length=2_000, description="for the agent", examples=["use `make test` instead"]
+        default=None,
+        max_length=2_000,
+        description="the reason, for the agent",
+        examples=["use `make test` instead"],
     )
 
 
@@ -114,12 +121,12 @@ class ReplyBody(StrictBody):
         default=None,
         min_length=1,
         max_length=200,
-        description="`waiting_for.question` of the plan; refused if another question is pending by now",
+        description="`waiting_for.question` of the plan; refused if another question is pending now",
         examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"],
     )
     first: bool = Field(
         default=False,
-        description="instead of `question`: answer the pending question if it is the plan's first",
+        description="instead of `question`: answer the pending question if it is the first one of the plan",
     )
 
     @model_validator(mode="after")
@@ -140,7 +147,7 @@ class ApplyBody(CommitBody):
 
     to_branch: ToBranch = None
     unattended: bool = Field(
-        default=False, description="refuse if the plan's profile reserves the apply for a person"
+        default=False, description="refuse if the plan's profile allows only a person to apply it"
     )
     version: _Version = None
 
@@ -166,7 +173,7 @@ class RollbackBody(StrictBody):
     """The checkpoint to roll back to: the number of the first call to undo."""
 
     checkpoint: int = Field(ge=1, le=10**9, examples=[3])
-    discard: bool = Field(default=False, description="also files edited by hand")
+    discard: bool = Field(default=False, description="discard edits made by hand instead of refusing")
 
 
 class ResolveBody(StrictBody):
@@ -174,7 +181,10 @@ class ResolveBody(StrictBody):
 
     path: _File
     take: Take = Field(
-        description="ours: the plan's side; theirs: the sub-plan's side; edited: the file in the sandbox"
+        description=(
+            "ours: the plan's side; theirs: the side of the sub-plan or the repository; edited: the "
+            "file in the sandbox"
+        )
     )
 
 
@@ -186,7 +196,9 @@ class CorrectBody(StrictBody):
     )
     guidance: str = Field(default="", max_length=20_000, examples=["Keep the old name as an alias"])
     dry_run: bool = Field(default=False, description="only return what would be superseded and undone")
-    model: str | None = Field(default=None, max_length=200, pattern=r"\S", description="from now on")
+    model: str | None = Field(
+        default=None, max_length=200, pattern=r"\S", description="the model to continue with"
+    )
 
 
 class CommentBody(StrictBody):
@@ -195,8 +207,10 @@ class CommentBody(StrictBody):
     text: str = Field(
         min_length=1, max_length=10_000, pattern=r"\S", examples=["Keep the old name as an alias."]
     )
-    path: _File | None = Field(default=None, description="null: the whole plan")
-    line: int | None = Field(default=None, ge=1, le=10**9, description="required with a path", examples=[3])
+    path: _File | None = Field(default=None, description="null for a comment on the whole plan")
+    line: int | None = Field(
+        default=None, ge=1, le=10**9, description="the first line; required with a path", examples=[3]
+    )
     end_line: int | None = Field(
         default=None, ge=1, le=10**9, description="the last line; default: `line`", examples=[5]
     )
@@ -216,7 +230,9 @@ class ReviseBody(StrictBody):
     """A message for the executor besides the comments, and the model."""
 
     message: str = Field(default="", max_length=20_000, examples=["Keep the public API as it is."])
-    model: str | None = Field(default=None, max_length=200, pattern=r"\S", description="from now on")
+    model: str | None = Field(
+        default=None, max_length=200, pattern=r"\S", description="the model to continue with"
+    )
 
 
 @router.post("/plans/{plan_id}/pause", operation_id="pausePlan")

@@ -37,7 +37,8 @@ ToBranch = Annotated[
 _Text = Annotated[str, Field(min_length=1, max_length=2000, pattern=r"\S")]
 
 States = Annotated[
-    list[PlanState] | None, Query(description="only these; may be repeated", examples=[["waiting"]])
+    list[PlanState] | None,
+    Query(description="only plans in these states; may be repeated", examples=[["waiting"]]),
 ]
 OfName = Annotated[str | None, Query(max_length=64, pattern=_NAME, examples=["shop"])]
 AfterPlan = Annotated[
@@ -54,7 +55,9 @@ AfterPlan = Annotated[
 class NewLimits(StrictBody):
     """Limits on the total spending of a plan and its sub-plans. An omitted limit does not apply."""
 
-    usd: float | None = Field(default=None, gt=0, le=1e6, description="needs known prices", examples=[0.5])
+    usd: float | None = Field(
+        default=None, gt=0, le=1e6, description="in dollars; needs known prices", examples=[0.5]
+    )
     tokens: int | None = Field(default=None, ge=1, le=2**53, examples=[200_000])
     steps: int | None = Field(default=None, ge=1, le=2**31, description="model calls", examples=[100])
     seconds: float | None = Field(default=None, gt=0, le=30 * 86_400, examples=[1800])
@@ -81,7 +84,9 @@ class NewPlan(StrictBody):
         examples=["Add a --json flag to the export command"],
     )
     action: str | None = Field(default=None, max_length=200, pattern=_TITLED, examples=[None])
-    arguments: dict[str, JsonValue] | None = Field(default=None, description="of the action", examples=[None])
+    arguments: dict[str, JsonValue] | None = Field(
+        default=None, description="arguments of the action", examples=[None]
+    )
     actor: str | None = Field(
         default=None,
         max_length=200,
@@ -101,7 +106,7 @@ class NewPlan(StrictBody):
     profile: str | None = Field(
         default=None,
         max_length=64,
-        description="the profile: actions allowed without approval",
+        description="the profile, which decides what the plan may do without approval",
         examples=["supervised"],
     )
     checks: list[_Text] = Field(
@@ -114,10 +119,15 @@ class NewPlan(StrictBody):
         examples=[["never touch migrations/"]],
     )
     limits: NewLimits | None = None
-    max_parallel: int | None = Field(default=None, ge=1, le=64, description="sub-plans in parallel")
+    max_parallel: int | None = Field(
+        default=None, ge=1, le=64, description="maximum number of sub-plans that run in parallel"
+    )
     apply: Literal["review", "auto"] | None = Field(
         default=None,
-        description="auto: without approval, if the checks pass; review: only by a person; null: by profile",
+        description=(
+            "auto: apply without approval if the checks pass; review: only a person applies; null: "
+            "the profile decides"
+        ),
         examples=["review"],
     )
     to_branch: ToBranch = None
@@ -147,7 +157,10 @@ def list_plans(
     state: States = None,
     project: OfName = None,
     resource: OfName = None,
-    needs: Annotated[list[Needs] | None, Query(description="only these; may be repeated")] = None,
+    needs: Annotated[
+        list[Needs] | None,
+        Query(description="only plans with these kinds of pending request; may be repeated"),
+    ] = None,
     every: Annotated[bool, Query(alias="all", description="include sub-plans")] = False,
     limit: Limit = 100,
     after: AfterPlan = None,

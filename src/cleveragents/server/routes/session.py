@@ -49,7 +49,7 @@ class SessionAccount(BaseModel):
 
     user: SessionUser
     csrf: str | None = Field(
-        description="for the header X-CSRF-Token; null for programs",
+        description="value of the header X-CSRF-Token; null for programs",
         examples=["5f0c…"],
     )
     version: str = Field(description="the version of the server", examples=["1.0.0"])

@@ -25,7 +25,7 @@ router = APIRouter(
 Name = Annotated[str, Path(max_length=64, examples=["ada"])]
 TokenId = Annotated[str, Path(max_length=64, examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"])]
 _LAST: dict[int | str, dict[str, object]] = {
-    409: {"model": Problem, "description": "the last admin must stay"}
+    409: {"model": Problem, "description": "the last admin cannot be removed or lose the role"}
 }
 
 
@@ -55,7 +55,9 @@ class NewToken(Body):
         default=None,
         ge=1,
         le=3650,
-        description="validity in days; null: as long as the token of this request, or unlimited",
+        description=(
+            "validity in days; null: until the token of this request expires, or unlimited if it never does"
+        ),
     )
 
 
@@ -114,7 +116,12 @@ def revoke_token(
     client: AnyClient,
     alone: Annotated[
         bool,
-        Query(description="keep the tokens issued with it; not for the token of this request or its issuers"),
+        Query(
+            description=(
+                "keep the tokens created with this token; not possible for the token of this request or "
+                "its issuers"
+            )
+        ),
     ] = False,
 ) -> None:
     """Revoke a token from the next request on, with all tokens and sessions created with it.

@@ -48,7 +48,7 @@ _RETRY_MILLISECONDS = 1000
 _CHUNK_BYTES = 64 * 1024
 
 PAGE_FRAMES = 500
-"""A page begins after a multiple of this."""
+"""Number of frames in a page. Pages begin after multiples of this number."""
 _MOST_PAGES = 256
 _MOST_BYTES = 16 * 1024 * 1024
 _AT_ONCE = 2

@@ -337,7 +337,7 @@ class EventHub:
         follower.start()
 
     def _tick(self) -> None:
-        """Wake clients that were silent for long, while there are clients."""
+        """Wake clients that have received nothing for long, as long as there are clients."""
         if self._ticking is not None or self.closed or not self._clients:
             return
         self._ticking = self._loop.call_later(min(_TICK_SECONDS, self.heartbeat_seconds), self._ticked)

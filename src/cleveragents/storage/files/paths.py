@@ -263,7 +263,7 @@ def remove_entry(directory: int, name: str) -> None:
                 if attempts == _ATTEMPTS:
                     raise
                 _make_writable(directory, name, _MOST_DEPTH)
-    raise OSError(errno.EBUSY, "a process keeps replacing it", name)
+    raise OSError(errno.EBUSY, "a process keeps replacing the path", name)
 
 
 def _remove_directory(parent: int, name: str) -> None:

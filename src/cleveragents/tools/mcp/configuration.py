@@ -78,7 +78,7 @@ def load_mcp(
     try:
         brought = trust.look(resource, REPOSITORY_FILE)
     except ConfigurationError as error:  # a link to outside, or a pipe: ignore its servers
-        return McpConfiguration(servers, notes=(f"{error}; it is not used",))
+        return McpConfiguration(servers, notes=(f"{error}; the file is not used",))
     if brought is None:
         return McpConfiguration(servers)
     path = str(resource / REPOSITORY_FILE)
@@ -86,7 +86,7 @@ def load_mcp(
         try:
             untrusted = {name: path for name in _names(brought, path) if name not in servers}
         except ConfigurationError as error:
-            return McpConfiguration(servers, notes=(f"{error}; it is not used",))
+            return McpConfiguration(servers, notes=(f"{error}; the file is not used",))
         note = f"{path} is not trusted; read it, then trust it"
         return McpConfiguration(servers, untrusted, (note,) if untrusted else ())
     theirs = parse_servers(brought.content.decode("utf-8", "replace"), path, own=False)
@@ -165,7 +165,7 @@ def remove_server(path: Path, name: str) -> None:
     def without(servers: dict[str, object]) -> dict[str, object]:
         if name not in servers:
             known = ", ".join(servers) or "none"
-            raise ConfigurationError(str(path), f"no server {name!r} (there are: {known})")
+            raise ConfigurationError(str(path), f"no server {name!r} (known servers: {known})")
         return {other: entry for other, entry in servers.items() if other != name}
 
     _edit(path, without)

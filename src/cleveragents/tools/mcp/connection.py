@@ -103,7 +103,7 @@ class ServerConnection:
         error = self._task.exception()
         if isinstance(error, ToolRefused):
             raise error
-        said = "it could not be started" if error is None else _start_failure(error)
+        said = "the server could not be started" if error is None else _start_failure(error)
         raise self._refusal(said + self._hint)
 
     async def tools(self) -> tuple[ListedTool, ...]:
@@ -162,7 +162,7 @@ class ServerConnection:
         if error.code != CONNECTION_CLOSED and self.usable:
             raise self._refusal(f"{what} failed: {error.message}")
         await self.close()  # until then more output about it may arrive
-        raise self._refusal(f"it ended during {what}")
+        raise self._refusal(f"the server ended during {what}")
 
     async def _serve(self) -> None:
         """Run the connection from start to end, in one task."""
@@ -181,7 +181,7 @@ class ServerConnection:
                 self._opened.set_result(client)
                 await self._leave.wait()
         if scope.cancelled_caught:
-            raise self._refusal(f"it was not ready within {self._patience.start_seconds:g} s")
+            raise self._refusal(f"the server was not ready within {self._patience.start_seconds:g} s")
 
     @asynccontextmanager
     async def _streams(self) -> AsyncIterator[TransportStreams]:
@@ -207,18 +207,18 @@ class ServerConnection:
         server = self._server
         if self._process is None or not self._process.isolated or not server.own:
             return ""
-        return "; it runs isolated; add it with `isolated`: false if it needs more access"
+        return "; the server runs isolated; add it with `isolated`: false if it needs more access"
 
     def _refusal(self, what: str) -> ToolRefused:
         said = ""
         if self._process is not None:
             report = self._process.report
             if report is not None and report["refused"] not in (None, NOT_EXECUTED):
-                what = f"it cannot be run: {report['refused']}"
+                what = f"the server cannot be run: {report['refused']}"
             # Many programs report errors on the wrong stream.
             printed = "" if self._opened.done() else redact_text(self._faults.printed)[-_PRINTED:]
             complaint = self._process.complaint or printed
-            said = f"; it said: {complaint}" if complaint else ""
+            said = f"; its output: {complaint}" if complaint else ""
         fault = f"; {self._faults.found}" if self._faults.found else ""
         return ToolRefused(self._who, redact_text(f"{what[:_SAID]}{fault}{said}"))
 
@@ -229,8 +229,8 @@ def _start_failure(error: BaseException) -> str:
 
     first = _first(error)
     if isinstance(first, MCPError) and first.code == CONNECTION_CLOSED:
-        return "it ended before it was ready"
-    return f"it cannot be used: {_said(first)}"
+        return "the server ended before it was ready"
+    return f"the server cannot be used: {_said(first)}"
 
 
 def _said(error: BaseException) -> str:
@@ -360,7 +360,7 @@ async def http_streams(
 
     async def bound(response: httpx2.Response) -> None:
         if response.headers.get("content-encoding", "identity") != "identity":
-            raise httpx2.DecodingError("it sent an unexpected compressed answer")
+            raise httpx2.DecodingError("the server sent an unexpected compressed answer")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         events = response.headers.get("content-type", "").startswith("text/event-stream")
         response.stream = _bounded(response.stream, faults, events=events)
@@ -388,7 +388,7 @@ def _bounded(
                 end = max(piece.rfind(b"\n\n"), piece.rfind(b"\n\r\n")) if events else -1
                 size = len(piece) - end if end >= 0 else size + len(piece)
                 if size > MESSAGE_BYTES:  # guard: bounds memory for any input
-                    faults.found = "it sent a message that is too long"
+                    faults.found = "the server sent a message that is too long"
                     raise httpx2.RemoteProtocolError(faults.found)
                 yield piece
 

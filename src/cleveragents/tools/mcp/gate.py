@@ -46,5 +46,7 @@ class UserNamedGate:
 
     def permit(self, server: McpServer) -> ServerPermit:
         if server.name not in self.names:  # guard: a command that names one server starts no other
-            raise ToolRefused(f"MCP server {server.name}", "not started: the command does not name it")
+            raise ToolRefused(
+                f"MCP server {server.name}", "not started: the command does not name this server"
+            )
         return ServerPermit(server)

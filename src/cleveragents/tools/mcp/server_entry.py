@@ -109,7 +109,7 @@ def _unknown(facts: Mapping[str, object]) -> list[str]:
 def _shape(facts: Mapping[str, object]) -> list[str]:
     problems: list[str] = []
     if ("command" in facts) == ("url" in facts):
-        problems.append("set either `command`, to start it here, or `url`, to connect to it")
+        problems.append("set either `command`, to start the server, or `url`, to connect to it")
     foreign = _REMOTE if "command" in facts else _LOCAL
     problems += [
         f"`{key}` cannot be used with `{_kind(facts)}`"

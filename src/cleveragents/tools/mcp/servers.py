@@ -126,7 +126,9 @@ class McpServers:
             slot.connection = None
         if slot.starts >= _MOST_STARTS:  # guard: a server that keeps dying is not restarted forever
             name = f"MCP server {slot.permit.server.name}"
-            raise ToolRefused(name, f"not started a third time; last problem: {slot.problem or 'it ended'}")
+            raise ToolRefused(
+                name, f"the server is not started a third time; last problem: {slot.problem or 'it ended'}"
+            )
         slot.starts += 1
         _quieten()
         connection = ServerConnection(slot.permit, self._place, self._patience)

@@ -89,11 +89,11 @@ def _schema(given: Mapping[str, object]) -> tuple[Mapping[str, JsonValue], str]:
         frozen = freeze(given)
         size = len(json.dumps(given))
     except (InvalidPayload, ValueError, RecursionError):
-        return {}, "its schema is not valid JSON"
+        return {}, "the schema is not valid JSON"
     if size > _LARGEST_SCHEMA:
-        return {}, f"its schema has more than {_LARGEST_SCHEMA} characters"
+        return {}, f"the schema has more than {_LARGEST_SCHEMA} characters"
     if not isinstance(frozen, Mapping) or frozen.get("type", "object") != "object":
-        return {}, "its schema does not describe an object"
+        return {}, "the schema does not describe an object"
     return frozen, ""
 
 

@@ -102,7 +102,7 @@ class McpTool:
         given = cast("dict[str, Any]", thaw(FrozenObject(arguments)))
         answer = self.servers.call(self.permit, self.listed.name, given, workplace.stop)
         if answer.failed:
-            raise ToolRefused(name, answer.text or "it failed without a reason")
+            raise ToolRefused(name, answer.text or "the tool failed without a message")
         if answer.structured is None:
             return {"text": answer.text}
         return {"text": answer.text, "structured": answer.structured}
@@ -161,7 +161,7 @@ class McpTools:
             near = get_close_matches(name, known, n=3)
             raise UnknownTool(name, (*near, *(other for other in known if other not in near)))
         if found.listed.problem:
-            raise ToolRefused(name, f"it cannot be used: {found.listed.problem}")
+            raise ToolRefused(name, f"the tool cannot be used: {found.listed.problem}")
         return found
 
     def capability_of(
@@ -213,7 +213,7 @@ class McpTools:
                 problems.append(ToolRefused(f"MCP server {server.name}", str(denied)))
                 continue
             problems += [
-                ToolRefused(name, f"it cannot be used: {tool.listed.problem}")
+                ToolRefused(name, f"the tool cannot be used: {tool.listed.problem}")
                 for name, tool in tools.items()
                 if tool.listed.problem
             ]
@@ -289,7 +289,7 @@ def _validator() -> type[Validator]:
         count = _references.get()
         count[0] += 1
         if count[0] > _MOST_REFERENCES:  # guard: references to references could take forever
-            raise ValueError("it has too many references")
+            raise ValueError("the schema has too many references")
         yield from follow(validator, reference, instance, schema) or ()
 
     found: type[Validator] = extend(Draft202012Validator, {**unread, "$ref": followed})

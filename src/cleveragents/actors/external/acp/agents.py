@@ -50,4 +50,4 @@ class AcpAgents:
 
 
 async def _nothing() -> None:
-    """Do nothing: nothing is left to cancel when the loop closes, and closing it waits for busy threads."""
+    """Do nothing. When the loop closes, no task is left to cancel."""

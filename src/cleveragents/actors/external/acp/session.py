@@ -149,10 +149,12 @@ class AcpSession:
                 about = await self._asked(connection, "initialize", hello, schema.InitializeResponse)
                 if about.protocol_version != _VERSION:
                     version = about.protocol_version
-                    raise _Broken(f"it speaks protocol version {version}; version {_VERSION} is required")
+                    raise _Broken(
+                        f"the agent speaks protocol version {version}; version {_VERSION} is required"
+                    )
                 session = await self._asked(connection, "session/new", begin, schema.NewSessionResponse)
         except TimeoutError:
-            raise _Broken(f"it was not ready within {self._bounds.start_seconds:g} s") from None
+            raise _Broken(f"the agent was not ready within {self._bounds.start_seconds:g} s") from None
         answering.session_id = session.session_id
         prompt = schema.PromptRequest(
             session_id=session.session_id,
@@ -172,9 +174,9 @@ class AcpSession:
             said = f"{self._mask.text(str(error))[:_SAID]}{_details(self._mask.value(error.data))}"
             raise _Broken(f"{method} failed: {said}") from None
         except ValidationError:
-            raise _Broken(f"its response to {method} is invalid") from None
+            raise _Broken(f"the agent's response to {method} is invalid") from None
         except ConnectionError:
-            raise _Broken(f"it ended before it answered {method}") from None
+            raise _Broken(f"the agent exited before it answered {method}") from None
 
     async def _cancel(
         self, connection: Connection, answering: AcpHandler, talk: asyncio.Task[AgentOutcome]
@@ -198,11 +200,11 @@ class AcpSession:
         assert process is not None
         report = process.report
         if report is not None and report["refused"] not in (None, NOT_EXECUTED):
-            what = f"it cannot be started: {report['refused']}"
+            what = f"the agent cannot be started: {report['refused']}"
         elif report is not None and report["cause"] == "processes":
-            what = f"it was stopped: it exceeded its limit of {self._request.processes} processes"
+            what = f"the agent was stopped: it exceeded its limit of {self._request.processes} processes"
         elif self._faults.found:
-            what = f"it was stopped: {self._faults.found}"
+            what = f"the agent was stopped: {self._faults.found}"
         complaint = process.complaint or redact_text(self._mask.text(self._faults.printed))[-_PRINTED:]
         said = f"; its output: {complaint}" if complaint else ""
         return ToolRefused(name, redact_text(f"{what[: 2 * _SAID]}{said}"))
@@ -303,15 +305,15 @@ def message_in(line: bytes) -> dict[str, Any]:
     try:
         message = json.loads(line)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError("the message is nested too deeply") from None
     if is_deeper(message, _DEEPEST):  # guard: later code recurses into it
-        raise ValueError("it is nested too deeply")
+        raise ValueError("the message is nested too deeply")
     if not isinstance(message, dict):
-        raise ValueError("it is not an object")
+        raise ValueError("the message is not an object")
     if "method" in message:
         fits = isinstance(message["method"], str)
     else:
         fits = "id" in message and isinstance(message.get("error") or {}, dict)
     if not fits or not isinstance(message.get("id"), int | str | None):
-        raise ValueError("it is not a message")
+        raise ValueError("the line is not a message")
     return message
