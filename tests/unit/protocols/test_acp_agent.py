@@ -361,7 +361,7 @@ def test_sessions_are_listed_and_unknown_ones_are_refused(server: PlanServer) ->
     session, _, _ = turn(server, "paint it", CANCELLED)
 
     async def work(agent: ClientSideConnection, _: Editor) -> list[str]:
-        for unknown in ("01M7NDMX5ZX8KS9M5QV0KWVMN6", "../../state", ""):
+        for unknown in ("01M7NDMX5ZX8KS9M5QV0KWVMN6", "../../state", "", session[:-1]):
             with pytest.raises(RequestError, match="there is no") as refused:
                 await agent.load_session(cwd="/", session_id=unknown, mcp_servers=[])
             assert refused.value.code == -32602

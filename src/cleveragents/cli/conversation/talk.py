@@ -172,9 +172,9 @@ def _answer(client: Client, session_id: str, line: str, terminal: bool) -> None:
             client.conversations.resume(session_id)
         _show(client, session_id, terminal)
     except CleverAgentsError as error:
-        say_error(str(error))
         if not terminal:  # a script learns of it by the exit code
             raise
+        say_error(str(error))
 
 
 def _show(client: Client, session_id: str, terminal: bool) -> None:
