@@ -20,6 +20,7 @@ from textual.screen import Screen
 from textual.widgets import Footer, Static
 from textual.worker import Worker, WorkerState
 
+from cleveragents.cli.session import collect_often
 from cleveragents.cli.terminal_app.board import Board, PlanChosen
 from cleveragents.cli.terminal_app.conversation import Conversation, TurnEnded
 from cleveragents.cli.terminal_app.events import Batches, EventReader
@@ -147,7 +148,7 @@ class TerminalApp(App[None]):
         self.prefix = prefix
         self.board_reads = 0
         self._conversation = Conversation(client, request, files, session_id=session_id, prefix=prefix)
-        self._events: Batches[tuple[str, ...]] = Batches(self, self._changed, distinct=True)
+        self._events: Batches[tuple[str, ...]] = Batches(self, self._changed)
         self._reader = EventReader(client, lambda ids: self._events.put(tuple(ids)), self._lost)
         self._interrupted = 0.0
         self._reading = self._read_again = self._started = False
@@ -234,6 +235,7 @@ class TerminalApp(App[None]):
     def _board_done(self, began: float) -> None:
         if not self._started:  # only now: the first paint shows the plans as soon as possible
             self._started = True
+            collect_often()
             self._reader.start()
             self._conversation.load_files()
         wait = began + _BOARD_SECONDS - time.monotonic()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from cleveragents.core.errors import CleverAgentsError, Closed
@@ -29,41 +31,37 @@ _LONGEST_PAUSE_SECONDS = 30.0
 class Batches(Generic[_T]):
     """Passes items from any thread to a widget or app, at most 20 times a second.
 
-    `deliver` runs on the loop of the app, with the items since its last call, in order. With `distinct`, an
-    item that is already pending is not added again, so that the number of pending items is bounded.
+    `deliver` runs on the loop of the app, with the items since its last call, in order. An item that equals a
+    pending one is not added again, so that ids of plans take bounded memory.
 
     Thread safety:
         Owner: the widget or app that receives the items.
-        Lock: `_lock` guards the pending items and whether a delivery is scheduled; held for moments.
-        Guarantee: every item is delivered once, and at most one delivery is scheduled at a time.
+        Lock: `_scheduled` is held while a delivery is scheduled; nobody waits for it.
+        Guarantee: every item is delivered once, and at most one delivery is scheduled at a time. An item is
+            added before the lock is tried, and the lock is released before the items are taken, so an item
+            is taken by the scheduled delivery or schedules the next one.
     Cancel safety: items that are pending when the app ends are dropped.
     """
 
-    def __init__(
-        self, receiver: MessagePump, deliver: Callable[[list[_T]], Awaitable[None]], *, distinct: bool = False
-    ) -> None:
+    def __init__(self, receiver: MessagePump, deliver: Callable[[list[_T]], Awaitable[None]]) -> None:
         self._receiver = receiver
         self._deliver = deliver
-        self._distinct = distinct
-        self._lock = threading.Lock()
-        self._pending: list[_T] = []
-        self._scheduled = False
+        self._pending: OrderedDict[_T, None] = OrderedDict()
+        self._scheduled = threading.Lock()
         self._last = 0.0
 
     def put(self, item: _T) -> None:
         """Add an item. Any thread may call it."""
-        with self._lock:
-            if not self._distinct or item not in self._pending:
-                self._pending.append(item)
-            first, self._scheduled = not self._scheduled, True
-        if first:
+        self._pending[item] = None
+        if self._scheduled.acquire(blocking=False):
             self._receiver.call_later(self._schedule)
 
     async def flush(self) -> None:
         """Deliver the pending items now. Only for the loop of the app."""
-        with self._lock:
-            items, self._pending = self._pending, []
-            self._scheduled = False
+        items: list[_T] = []
+        with suppress(KeyError):
+            while True:  # one by one: other threads add items meanwhile
+                items.append(self._pending.popitem(last=False)[0])
         if items:
             self._last = time.monotonic()
             await self._deliver(items)
@@ -71,9 +69,13 @@ class Batches(Generic[_T]):
     async def _schedule(self) -> None:
         wait = self._last + _BATCH_SECONDS - time.monotonic()
         if wait > 0:
-            self._receiver.set_timer(wait, self.flush)
+            self._receiver.set_timer(wait, self._flush_scheduled)
         else:
-            await self.flush()
+            await self._flush_scheduled()
+
+    async def _flush_scheduled(self) -> None:
+        self._scheduled.release()
+        await self.flush()
 
 
 def plans_of(event: EventView) -> list[str]:

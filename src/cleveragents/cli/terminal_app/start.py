@@ -44,10 +44,8 @@ def open_app(session: Session, *, continues: bool) -> None:
     from cleveragents.cli.conversation.place import new_request
     from cleveragents.cli.conversation.talk import latest_session
     from cleveragents.cli.servers import prefix_of, selected_url
-    from cleveragents.cli.session import collect_often
     from cleveragents.cli.terminal_app.app import TerminalApp
 
-    collect_often()
     context = click.get_current_context()
     directory = Path(session.configuration().settings.state.directory)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,0 +1,78 @@
+"""Batches of items from other threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from textual.message_pump import MessagePump
+
+from cleveragents.cli.terminal_app.events import Batches
+
+THREADS, ITEMS = 4, 2_000
+
+
+class Loop(MessagePump):
+    """A receiver that runs its callbacks when told to, in order."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callable[[], Awaitable[None]]] = []
+
+    def call_later(self, callback: Callable[..., Awaitable[None]], *args: object, **kwargs: object) -> bool:
+        self.callbacks.append(callback)
+        return True
+
+    def set_timer(self, delay: float, callback: Any = None, **_: Any) -> Any:
+        self.callbacks.append(callback)
+
+    def run(self) -> None:
+        """Run the callbacks, and those that they add."""
+        while self.callbacks:
+            asyncio.run(_awaited(self.callbacks.pop(0)))
+
+
+async def _awaited(callback: Callable[[], Awaitable[None]]) -> None:
+    await callback()
+
+
+def test_items_are_delivered_together_and_once() -> None:
+    loop, batches = Loop(), list[list[int]]()
+
+    async def deliver(items: list[int]) -> None:
+        batches.append(items)
+        if items == [1, 2]:
+            passed.put(3)  # schedules the next delivery
+
+    passed = Batches[int](loop, deliver)
+    for item in (1, 2, 1):
+        passed.put(item)
+    assert len(loop.callbacks) == 1
+    loop.run()
+    assert batches == [[1, 2], [3]]
+    passed.put(4)
+    asyncio.run(passed.flush())
+    loop.run()
+    assert batches[2:] == [[4]]
+
+
+def test_no_item_of_any_thread_is_lost() -> None:
+    loop, seen = Loop(), list[int]()
+
+    async def deliver(items: list[int]) -> None:
+        seen.extend(items)
+
+    passed = Batches[int](loop, deliver)
+
+    def put(first: int) -> None:
+        for item in range(first, first + ITEMS):
+            passed.put(item)
+
+    threads = [threading.Thread(target=put, args=(number * ITEMS,)) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        loop.run()
+    loop.run()
+    assert sorted(seen) == list(range(THREADS * ITEMS))
