@@ -66,6 +66,7 @@ def main(directory: Path) -> None:
         pictures = Pictures(bench, directory)
         ids = _begun(bench)
         _take_plans(pictures, ids)
+        _take_session(pictures)
         _take_pages(pictures)
 
 
@@ -130,6 +131,44 @@ def _take_plans(pictures: Pictures, ids: dict[str, str]) -> None:
             pictures.of_plan(page, ids["receipt"], "diff", name)
     with pictures.browser({"width": 360, "height": 780}) as page:
         pictures.of_plan(page, ids["receipt"], "", "plan-narrow")
+
+
+def _take_session(pictures: Pictures) -> None:
+    """A question with its answer, and a request with its plan beside it."""
+    old, new = "Closed on Sundays.", "Open on Sundays from 10 to 4."
+    rules = [
+        {
+            "when": {"user": "person:\\s+When is"},
+            "turns": [
+                answer(call("grep", pattern="hours")),
+                says("From 9 to 5, see `README.md:7`. The shop is **closed on Sundays**: `README.md:9`."),
+            ],
+        },
+        {
+            "when": {"user": "person:\\s+Please open", "offered": "start_plan"},
+            "turns": [
+                answer(call("start_plan", goal="Open on Sundays from 10 to 4")),
+                says("I started a plan for this. It changes the opening hours; review the result."),
+            ],
+        },
+        strategizes(steps({"title": "Hours", "instructions": "Change the hours"})),
+        executes(answer(call("edit", path="README.md", old=old, new=new)), says("It opens on Sundays.")),
+        reviews(accept()),
+    ]
+    script = pictures.bench.script.with_name("session.yaml")
+    script.write_text(json.dumps({"version": 1, "rules": rules}))
+    body = {"resource": "paint-shop", "model": f"scripted/{script}"}
+    talk = pictures.bench.api.post("/conversations", json=body).json()["id"]
+    for scheme, size in (("light", WIDE), ("dark", WIDE), ("narrow", {"width": 390, "height": 800})):
+        with pictures.browser(size, "dark" if scheme == "dark" else "light") as page:
+            _go(pictures, page, f"/sessions/{talk}")
+            if scheme == "light":
+                for number, text in ((1, "When is the shop open?"), (2, "Please open on Sundays, too")):
+                    page.get_by_label("Message", exact=True).fill(text)
+                    page.keyboard.press("Enter")
+                    page.get_by_role("article", name=f"Answer {number}").wait_for()
+            page.get_by_role("heading", name="Ready for review").wait_for()
+            pictures.keep(page, f"session-{scheme}")
 
 
 def _comment_on(bench: PlanPageBench, plan_id: str) -> None:

@@ -107,6 +107,14 @@ def test_a_turn_streams_is_stopped_and_continued(bench: PageBench, model: str) -
     expect(other.locator("[data-turn='1'][data-state='stopped']")).to_be_visible()
     page.get_by_role("button", name="Resume").click()
     expect(page.locator("[data-turn='1'][data-state='running']")).to_be_visible()
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("[data-turn='1'][data-state='stopped']")).to_be_visible()
+
+
+def test_a_turn_that_the_end_of_the_server_interrupted_can_be_resumed(bench: PageBench, model: str) -> None:
+    page = bench.visit().go(f"/sessions/{begun(bench, model)}")
+    sent(page, "hang")
+    expect(page.get_by_role("article", name="Assistant")).to_have_text("one two three")
     bench.stop()
     expect(page.get_by_text("Cannot reach the server").first).to_be_visible()
     bench.start()

@@ -5,6 +5,7 @@ import { newKey, post } from "../api.js";
 import { Button, ErrorBox, TextArea } from "../components.js";
 import { useKeys } from "../keys.js";
 
+const SENDS = "Enter sends, Shift+Enter adds a line.";
 const PREFIX = "cleveragents.draft.";
 const keyOf = (id) => `${PREFIX}${id}`;
 
@@ -20,7 +21,7 @@ export function forgetDrafts() {
 }
 
 /** `running`: a turn runs, which `stop` ends. `sent` is called with the new turn. */
-export function Composer({ id, running, stop, stopping, sent }) {
+export function Composer({ id, callsTools, running, stop, stopping, sent }) {
   const [text, setText] = useState(() => sessionStorage.getItem(keyOf(id)) ?? "");
   const [readOnly, setReadOnly] = useState(false);
   const [busy, setBusy] = useState(false);
@@ -57,7 +58,7 @@ export function Composer({ id, running, stop, stopping, sent }) {
   return html`<form class="s-composer" ref=${place} onSubmit=${send} aria-label="Send a message">
     ${error && html`<${ErrorBox} error=${error} title="Message not sent" />`}
     <${TextArea} label="Message" rows="2" maxlength="100000" placeholder="Ask a question, or say what to change"
-      hint="Enter sends, Shift+Enter adds a line." value=${text} onInput=${setText} onKeyDown=${typed} />
+      hint=${callsTools ? SENDS : `${SENDS} This model starts no plans by itself: /plan GOAL starts one.`} value=${text} onInput=${setText} onKeyDown=${typed} />
     <div class="p-row s-composer-row">
       <label class="p-check"><input type="checkbox" checked=${readOnly} onChange=${() => setReadOnly(!readOnly)} />Answer only, start no plan</label>
       ${running && html`<${Button} icon="stop" busy=${stopping} onClick=${stop}>Stop<//>`}

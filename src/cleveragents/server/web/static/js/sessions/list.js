@@ -18,31 +18,32 @@ const PAGE = 50;
 export function Sessions() {
   const { may, mayIn } = useSession();
   const known = useLoad(async (signal) => {
-    const [resources, models, about] = await Promise.all([all("/resources", {}, { signal }), all("/models", {}, { signal }), get("/about", {}, { signal })]);
-    return { resources, models: models.filter((one) => one.key !== "missing"), model: about.default_model };
+    const lists = ["/resources", "/models", "/profiles"].map((path) => all(path, {}, { signal }));
+    const [resources, models, profiles, about] = await Promise.all([...lists, get("/about", {}, { signal })]);
+    return { resources, profiles, models: models.filter((one) => one.key !== "missing"), model: about.default_model };
   });
   const own = (known.data?.resources ?? []).filter((one) => mayIn(one.project, "operator"));
   return html`<div>
     <${PageHead} title="Sessions" lead="Ask about a repository, or say what to change. A change becomes a plan, which you review before it is applied." />
     ${may("operator") &&
     html`<div class="s-new"><${Loaded} load=${known} what="Loading the form">
-      ${(found) => (own.length ? html`<${NewSession} resources=${own} models=${found.models} model=${found.model} />` : html`<${FirstStart} always onAdded=${known.reload} />`)}
+      ${(found) => (own.length ? html`<${NewSession} ...${found} resources=${own} />` : html`<${FirstStart} always onAdded=${known.reload} />`)}
     <//></div>`}
     <${List} resources=${known.data?.resources ?? []} />
   </div>`;
 }
 
-function NewSession({ resources, models, model: usual }) {
-  const [draft, setDraft] = useState({ resource: resources[0].name, text: "", model: "", usd: "" });
+function NewSession({ resources, models, profiles, model: usual }) {
+  const [draft, setDraft] = useState({ resource: resources[0].name, text: "", model: "", profile: "", usd: "" });
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
   const request = useRef({ body: "", key: "" });
   const set = (name) => (value) => setDraft((before) => ({ ...before, [name]: value }));
-  const [wrong, general] = byField(error, ["resource", "model", "limits.usd"]);
+  const [wrong, general] = byField(error, ["resource", "model", "profile", "limits.usd"]);
   const start = async (event) => {
     event?.preventDefault();
     if (busy || !draft.text.trim()) return;
-    const body = { resource: draft.resource, model: draft.model.trim() || null, limits: draft.usd ? { usd: Number(draft.usd) } : null };
+    const body = { resource: draft.resource, model: draft.model.trim() || null, profile: draft.profile || null, limits: draft.usd ? { usd: Number(draft.usd) } : null };
     const same = JSON.stringify(body);
     if (request.current.body !== same) request.current = { body: same, key: newKey() };
     setBusy(true);
@@ -73,6 +74,8 @@ function NewSession({ resources, models, model: usual }) {
       <${Select} label="Repository" value=${draft.resource} onInput=${set("resource")} error=${wrong.resource}
         options=${resources.map((one) => ({ value: one.name, label: `${one.project} / ${one.name}` }))} />
       <${TextField} label="Model" optional=${Boolean(usual)} list="models" placeholder=${usual || "PROVIDER/NAME"} value=${draft.model} onInput=${set("model")} error=${wrong.model} />
+      <${Select} label="Profile of plans" value=${draft.profile} onInput=${set("profile")} error=${wrong.profile}
+        options=${[{ value: "", label: "Default" }, ...profiles.map((one) => one.name)]} />
       <${TextField} label="Dollars" optional type="number" min="0" step="0.01" inputmode="decimal" placeholder="no limit" value=${draft.usd} onInput=${set("usd")} error=${wrong["limits.usd"]} />
       <datalist id="models">${models.map((one) => html`<option key=${one.model} value=${one.model}></option>`)}</datalist>
       <${Button} kind="primary" type="submit" icon="right" busy=${busy} disabled=${!draft.text.trim()}>Send<//>

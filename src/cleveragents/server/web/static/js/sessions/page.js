@@ -69,7 +69,7 @@ function Known({ talk, turns, error, reload }) {
       </section>
       ${chosen && html`<${PlanBeside} key=${chosen} id=${chosen} />`}
       ${may
-        ? html`<${Composer} id=${talk.id} running=${running} stop=${acting.stop} stopping=${acting.busy === "stop"} sent=${reload} />`
+        ? html`<${Composer} id=${talk.id} callsTools=${talk.calls_tools} running=${running} stop=${acting.stop} stopping=${acting.busy === "stop"} sent=${reload} />`
         : html`<p class="soft s-composer">You need the operator role in ${talk.project} to send messages.</p>`}
     </div>
     ${reference && html`<${FileLines} talk=${talk} reference=${reference} onClose=${() => setReference(null)} />`}
@@ -180,6 +180,7 @@ function Head({ talk, may, acting, running }) {
       <span class="p-muted">${counted(talk.turns, "turn")}, ${count(talk.tokens)} tokens${talk.usd !== null && html`, <${Money} usd=${talk.usd} />`}</span>
       <span class="p-muted">started <${When} time=${talk.created} />${talk.by ? ` by ${talk.by}` : ""}</span>
       ${talk.model && html`<span class="p-muted">${shortModel(talk.model)}</span>`}
+      ${talk.profile && html`<span class="p-muted">profile ${talk.profile}</span>`}
     </div>
   </header>`;
 }

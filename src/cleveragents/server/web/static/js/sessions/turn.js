@@ -22,7 +22,7 @@ export function Turn({ turn, pieces, last, may, acting, chosen, choose }) {
     ${running ? html`<${Live} entries=${entries} />` : html`<${Ended} ...${{ turn, entries }} />`}
     <div class="p-row s-turn-foot">
       ${plans.map(
-        (id) => html`<${Button} key=${id} small icon="board" aria-pressed=${id === chosen ? "true" : "false"}
+        (id) => html`<${Button} key=${id} small icon="board" class=${id === chosen ? "button-on" : ""} aria-pressed=${id === chosen ? "true" : "false"}
           title="Show this plan beside the conversation" onClick=${() => choose(id)}>Plan ${shortId(id)}<//>`,
       )}
       ${may && !running && html`<${TurnActions} ...${{ turn, last, acting }} />`}
