@@ -32,14 +32,15 @@ _STYLE = """
 {0} {{ align: center middle; }}
 {0} > Vertical {{
     width: 90%; max-width: 100; height: auto; max-height: 90%;
-    border: round $accent; background: $surface; padding: 0 1;
+    border: round $accent; background: $surface; padding: 0 1; overflow-y: auto;
 }}
 {0} .title {{ text-style: bold; padding: 0 0 1 0; }}
-{0} VerticalScroll {{ height: auto; max-height: 60vh; }}
+{0} VerticalScroll {{ height: auto; max-height: 50vh; }}
 {0} .problem {{ color: $text-error; }}
 {0} KeyLine {{ padding: 1 0 0 0; }}
 {0} Input, {0} TextBox {{ margin: 0; }}
-{0} TextBox {{ height: 6; }}
+{0} TextBox {{ height: 5; }}
+{0} Input {{ background: $boost; }}
 """
 
 Values = Mapping[str, str]
@@ -141,7 +142,7 @@ class ActionDialog(ModalScreen[Done | Refused | None], ClientScreen[Done | Refus
                 if field.several_lines:
                     yield TextBox(text, id=field.name, tab_behavior="focus")
                 else:
-                    yield Input(text, id=field.name)
+                    yield Input(text, id=field.name, compact=True)
             yield KeyLine(self._keys())
 
     def on_mount(self) -> None:

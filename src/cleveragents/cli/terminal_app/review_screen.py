@@ -107,7 +107,7 @@ class ReviewScreen(ActionScreen[_ReviewFacts]):
         self._files, self._comments = facts.diff.files, facts.comments
         applied = summary_of(plan) if plan.changes else "nothing"
         problems = [one for one in (plan.review_problem, *_lapsed(plan)) if one]
-        problems += ["not all files are shown"] if facts.diff.truncated and not _has_cut(facts.diff) else []
+        problems += ["not all files are shown"] if len(plan.changes) > len(self._files) else []
         heading = [f"Review: {plan.title}", f"to be applied: {applied}", *problems]
         self.query_one("#summary", Static).update(Content(visible("\n".join(heading))))
         files = self.query_one("#files", OptionList)
@@ -222,10 +222,6 @@ def _file_line(file: FileDiffView) -> Content:
     return Content(
         visible(f"{file_mark(file)} {_LETTERS[file.change]} {size} {file.path}".replace("\n", " "))
     )
-
-
-def _has_cut(diff: DiffView) -> bool:
-    return any(file.truncated for file in diff.files)
 
 
 def _lapsed(plan: PlanView) -> list[str]:
