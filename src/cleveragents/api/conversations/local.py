@@ -225,10 +225,10 @@ class LocalConversations:
         found = self._operated(conversation_id)
         try:
             text = redact_content_text(self._parts.read(self._root(found), path).decode())
-        except (ToolRefused, OutsideSandbox) as refused:
-            raise RequestRefused(str(refused), "path") from refused
-        except UnicodeDecodeError:
-            raise RequestRefused(f"{path!r} is not text", "path") from None
+        except (ToolRefused, OutsideSandbox, UnicodeDecodeError):
+            # One message: whether an ignored file exists stays unknown.
+            problem = f"{path!r} is no text file of the repository, is too large, or git ignores it"
+            raise RequestRefused(problem, "path") from None
         lines = text.splitlines()
         first = max(1, min(line, len(lines)) - _LINES_AROUND)
         shown = lines[first - 1 : first + 2 * _LINES_AROUND]
