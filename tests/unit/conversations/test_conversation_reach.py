@@ -199,7 +199,7 @@ def test_a_removed_member_loses_the_rights_of_a_turn_at_the_next_call(server: Pl
     other = LocalClient(server.bench.container).conversations
     turn = other.wait(talk.id, timeout=60)
     assert (turn.state, turn.answer, len(turn.plans)) == (TurnState.FAILED, "", 1)
-    assert "needs the role operator in project team" in str(turn.error)
+    assert "the role operator in project team is required" in str(turn.error)
     assert other.get(talk.id).model_calls == 1
 
 
