@@ -132,7 +132,7 @@ def _rows(plans: Sequence[PlanSummary], now: datetime) -> list[tuple[str | None,
         if found:
             rows.append((None, Text(f"{GROUPS[name]} · {len(found)}", style="bold")))
         rows += [(plan.id, _row(plan, shorts[plan.id], now)) for plan in found]
-    return rows or [(None, Text("No plans yet. Type a request, or /plan GOAL.", style="dim"))]
+    return rows or [(None, Text("No plans yet.", style="dim"))]
 
 
 def _row(plan: PlanSummary, short: str, now: datetime) -> Text:

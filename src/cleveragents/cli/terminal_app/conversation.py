@@ -192,6 +192,7 @@ class Conversation(Vertical):
             self.prompt.restore(text)
             return
         self.running = True
+        self.query_one("#activity", Static).update("sending…")
         talk, request = self.talk, self.request
 
         def call() -> None:
@@ -203,7 +204,7 @@ class Conversation(Vertical):
             self.call_later(self._begin, opened, turn)
 
         def failed() -> None:
-            self.running = False
+            self._rest()
             if text:
                 self.prompt.restore(text)
 

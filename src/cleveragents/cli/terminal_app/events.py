@@ -36,7 +36,7 @@ class Batches(Generic[_T]):
 
     Thread safety:
         Owner: the widget or app that receives the items.
-        Lock: `_scheduled` is held while a delivery is scheduled; nobody waits for it.
+        Lock: `_scheduled` is held while a delivery is scheduled; no thread waits for the lock.
         Guarantee: every item is delivered once, and at most one delivery is scheduled at a time. An item is
             added before the lock is tried, and the lock is released before the items are taken, so an item
             is taken by the scheduled delivery or schedules the next one.

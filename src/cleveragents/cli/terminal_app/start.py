@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.api.conversations.client import ConversationRequest
 from cleveragents.api.plans.request import Limits
 from cleveragents.core.errors import CleverAgentsError
 
@@ -54,7 +55,10 @@ def open_app(session: Session, *, continues: bool) -> None:
     with os.fdopen(descriptor, "a", encoding="utf-8") as log, redirect_stderr(log):
         runner = None if selected_url(context, session) else _plan_runner(session)
         client = session.client() if runner is None else _local_client(runner)
-        request = new_request(session, client, None, None, None, Limits())
+        try:
+            request = new_request(session, client, None, None, None, Limits())
+        except click.UsageError:  # no resource of the server is this repository; the board works without one
+            request = ConversationRequest()
         chosen = latest_session(session, client) if continues else None
         app = TerminalApp(client, request, _files_here, session_id=chosen, prefix=prefix_of(session))
         if runner is not None:

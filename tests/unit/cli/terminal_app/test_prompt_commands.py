@@ -27,7 +27,7 @@ RULES = [{"reply": {"text": "Hello."}}]
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     with shop_client(tmp_path, monkeypatch, RULES) as made:
         assert isinstance(made, LocalClient)
-        # As in the app, but without processes: nobody runs the plans.
+        # As in the app, but without processes: no worker runs the plans.
         yield LocalClient(made.access.container, in_front=True)
 
 
@@ -150,3 +150,19 @@ def test_plain_talks_line_by_line(
         assert (ended.code, "Hello." in ended.out) == (0, True)
         assert "takes no command" in agents("--plain", "plan", "list").err
         assert "missing command" in agents("--set", "log.level=info").err
+
+
+def test_a_dumb_terminal_talks_line_by_line_and_the_app_opens_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[bool] = []
+    monkeypatch.setattr("cleveragents.cli.terminal_app.start.has_terminal", lambda: True)
+    monkeypatch.setattr(
+        "cleveragents.cli.terminal_app.start.open_app", lambda session, *, continues: opened.append(continues)
+    )
+    with shop_client(tmp_path, monkeypatch, RULES), command_line(monkeypatch, capfd) as agents:
+        monkeypatch.setenv("TERM", "dumb")
+        assert "Hello." in agents(typed="hello\n/quit\n").out
+        monkeypatch.setenv("TERM", "xterm")
+        assert [agents().code, agents("--continue").code] == [0, 0]
+        assert opened == [False, True]
