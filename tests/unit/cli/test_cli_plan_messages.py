@@ -90,7 +90,7 @@ def test_a_commit_without_an_author_is_refused_first(agents: Agents, repository:
 def test_a_signed_commit_is_refused_first(agents: Agents, repository: Path) -> None:
     git(repository, "config", "commit.gpgSign", "true")
     ran = agents(*REPLACE, "--yes", "--commit", "Spell it")
-    assert (ran.code, "then commit it yourself" in ran.err) == (2, True)
+    assert (ran.code, "then commit the changes yourself" in ran.err) == (2, True)
     assert plans_known(agents) == "[]\n"
 
 
@@ -172,7 +172,7 @@ def test_a_missing_network_names_profiles_that_allow_it(agents: Agents, argument
     allowing = "the profile trusted or full-auto"
     ran = agents(*arguments)
     assert ran.code != 0
-    assert f"no network under the profile supervised; run it with {allowing}" in ran.err
+    assert f"no network under the profile supervised; to allow the network, run it with {allowing}" in ran.err
     allowed = agents(arguments[0], "--profile", "trusted", *arguments[1:])
     assert allowed.code != 0
     assert "hint:" not in allowed.err
@@ -184,7 +184,7 @@ def test_an_action_that_allows_no_network_is_named_for_it(agents: Agents, tmp_pa
     (tmp_path / "a.yaml").write_text(f"name: team/shut\nprofile: ci\nexecute: {{steps: [{step}]}}\n")
     assert agents("action", "create", str(tmp_path / "a.yaml")).code == 0
     ran = agents("run", "--action", "team/shut")
-    assert (ran.code, "the action's own profile, ci, denies it" in ran.err) == (1, True)
+    assert (ran.code, "the action's own profile, ci, denies the network" in ran.err) == (1, True)
 
 
 def test_other_failures_give_no_network_hint(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,8 +256,9 @@ def test_gc_names_lost_actions_and_they_are_not_offered_afterwards(agents: Agent
     assert "could no longer be undone" in dry.err
     assert "removing" not in dry.err
     done = agents("gc", "--older-than", "0m")
-    assert f"removing the sandbox of plan {applied.id} (applied); no undo or diff afterwards" in done.err
-    assert f"removing the sandbox of plan {rejected.id} (discarded); no diff afterwards" in done.err
+    removed = "removing the sandbox of plan"
+    assert f"{removed} {applied.id} (applied); afterwards, undo or diff is no longer possible" in done.err
+    assert f"{removed} {rejected.id} (discarded); afterwards, diff is no longer possible" in done.err
     assert "can no longer be undone" in done.err
     shown = agents("plan", "show", applied.id).out
     assert "removed; diff and undo are no longer possible" in shown
