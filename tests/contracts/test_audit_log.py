@@ -260,13 +260,13 @@ TAMPERED = {
     "a payload changed": (sql("UPDATE events SET payload = '{\"n\":99}' WHERE position = 3"), {3: "changed"}),
     "a hash changed": (sql("UPDATE events SET hash = 'x' WHERE position = 3"), {3: "changed", 4: "replaced"}),
     "one removed": (sql("DELETE FROM events WHERE position = 3"), {3: "the row was removed"}),
-    "several removed": (sql("DELETE FROM events WHERE position IN (3, 4)"), {3: "up to 4 were removed"}),
+    "several removed": (sql("DELETE FROM events WHERE position IN (3, 4)"), {3: "to 4 were removed"}),
     "the first removed": (sql("DELETE FROM events WHERE position = 1"), {1: "the row was removed"}),
     "the tail cut off": (
         sql("DELETE FROM events WHERE position > 6"),
-        {7: "up to 8 were removed from the end"},
+        {7: "to 8 were removed from the end"},
     ),
-    "all removed": (sql("DELETE FROM events"), {1: "up to 8 were removed from the end"}),
+    "all removed": (sql("DELETE FROM events"), {1: "to 8 were removed from the end"}),
     "two swapped": (
         sql(
             "UPDATE events SET position = 99 WHERE position = 3",
@@ -307,7 +307,7 @@ NO_TEXT = {
     ),
     "a position far away": (
         sql("UPDATE events SET position = 9000000000000000000 WHERE position = 8"),
-        {8: "up to 8999999999999999999 were removed"},
+        {8: "to 8999999999999999999 were removed"},
     ),
 }
 

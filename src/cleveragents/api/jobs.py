@@ -230,7 +230,7 @@ def _is_of_failed_plan(job: Job) -> bool:
 
 
 def _is_shown_in(states: Collection[JobState]) -> ColumnElement[bool]:
-    """Return the condition for jobs that `_shown_state` puts into one of these states."""
+    """Return the SQL condition for jobs whose `_shown_state` is one of these states."""
     from sqlalchemy import and_, case, literal
 
     from cleveragents.storage.tables import jobs

@@ -148,7 +148,9 @@ def _check_theirs(key: Key, source: str) -> None:
     It is not ignored, because that would look like success.
     """
     if key.repository is RepositoryPolicy.NEVER:
-        own = Remedy("config.set", options={"key": key.dotted, "value": None}, text="Set it in your own file")
+        own = Remedy(
+            "config.set", options={"key": key.dotted, "value": None}, text="Set it in your own settings file"
+        )
         raise ConfigurationError(source, f"a repository may not set {key.dotted}", (own,))
 
 

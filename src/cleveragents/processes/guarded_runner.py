@@ -75,7 +75,7 @@ _ALL_ENDED = "all processes of the command were ended"
 _FOUND_ENDED = "the processes that were found were ended; a hidden process may still run"
 
 WITHOUT_EFFECT: Mapping[str, str] = {
-    "root": "every sandbox has its own; its path is replaced wherever it occurs",
+    "root": "each sandbox has another path, which is replaced wherever it occurs",
     "environment": "part of the variables",
     "passed": "part of the variables, with their values",
     "markers": "differ in each attempt, and only identify the attempt",

@@ -170,8 +170,8 @@ class _OfPlan(AccessRule):
 
 
 def access_now(request: AnyRequest, container: Container) -> Access | None:
-    """Return the current rights of the user, or None if the token is no longer valid. For long responses,
-    because the rights in the request are those at its arrival.
+    """Return the current rights of the user, or None if the token is no longer valid. Use it for long
+    responses, because the request has the rights of the moment it arrived.
     """
     secret: str | None = request.state.secret
     token: Token | None = request.state.token

@@ -59,7 +59,7 @@ def test_commits_of_removal_and_undo_have_entry_and_section(world: World) -> Non
     assert world.git("ls-tree", "-r", "--name-only", "HEAD") == "a"
     assert world.git("status", "--porcelain") == ""
     after = world.files()
-    with pytest.raises(ApplyRefused, match="not in your index; apply it with a commit"):
+    with pytest.raises(ApplyRefused, match="not in your index; apply the plan with a commit"):
         world.undo("p")
     assert world.files() == after
     world.undo("p", CommitRequest("bring it back"))

@@ -168,7 +168,7 @@ def test_every_mistake_is_on_a_line_of_its_own_and_nothing_is_kept(run: Run) -> 
 def test_a_single_mistake_is_an_error_like_any_other(run: Run) -> None:
     ended = run(action, "create", "-", stdin=b"")
     assert ended.code == 2
-    assert "error: standard input is not a valid action: it is empty" in ended.err
+    assert "error: standard input is not a valid action: the file is empty" in ended.err
 
 
 def test_a_second_action_of_a_name_has_to_say_that_it_replaces(run: Run) -> None:

@@ -122,11 +122,11 @@ def test_reads_a_minimal_action() -> None:
         ),
         ("since:", "Since:", "line 7: 'Since' is not a valid argument name"),
         ("${path}", "${pth}", "line 12: there is no argument 'pth'; did you mean ${path}?"),
-        ('"ruff"', '"x${files}"', "line 12: files is a list, so ${files} must be a separate"),
+        ('"ruff"', '"x${files}"', "line 12: files is a list, so ${files} must be a list element"),
         ("tool: command", "tool: comand", "line 11: unknown tool 'comand'; did you mean 'command'?"),
         ("tool: command", "tool: zzz", "line 11: unknown tool 'zzz'; known: command, replace"),
         ("shell: true", "shell: 1", "line 17: 'shell' should be true or false"),
-        ('{command: "ls', '{script: "ls', "line 18: a shell step needs its script"),
+        ('{command: "ls', '{script: "ls', "line 18: a shell step needs a script"),
         ("- tool: command\n      shell", "- tool: replace\n      shell", "line 17: only the tool 'command'"),
         ("[0, 1]", "[300]", "line 15: entry 1 of 'expect_exit' should be less than or equal to 255"),
         ("[0, 1]", "[]", "line 15: 'expect_exit' is empty"),
@@ -183,7 +183,7 @@ def test_reports_every_mistake_in_the_order_of_the_lines() -> None:
         (b"a: !!python/object:os.system x\n", "line 1: the tag tag:yaml.org,2002:python/object:os.system"),
         (b"a: !!set {x}\n", "line 1: the tag"),
         (b"\x7fELF\x00\x01", "the file is binary"),
-        (b"a: 1\nb: \xff\n", "line 2: it is not UTF-8 text"),
+        (b"a: 1\nb: \xff\n", "line 2: not UTF-8 text"),
         (b"a: 1\nb: \x07\n", "line 2: the character U+0007 is not allowed in YAML"),
         (b"[" * 60_000, "line 1: nested deeper than 16 levels"),
         (b"a: " + b"x" * 70_000, "the file is larger than 64 KiB"),
@@ -216,7 +216,7 @@ def test_reads_numbers_and_booleans_as_yaml_1_2() -> None:
 
 
 def test_refuses_invalid_unicode_in_text_and_bytes() -> None:
-    assert problems("a: \udcff")[0].startswith("line 1: it is not UTF-8")
+    assert problems("a: \udcff")[0].startswith("line 1: not UTF-8")
 
 
 @given(st.one_of(st.binary(max_size=200), st.text(max_size=200), st.sampled_from(WHOLE.split("\n"))))

@@ -130,7 +130,7 @@ goals:
         ('goals: [{name: "a\\nb", goal: x}]\n', "line 1: a name is one line of at most 60 characters"),
         ("goals:\n- name: a\n  goal: Fix: it\n", "line 3: a colon and a space inside a text; put"),
         ('goals:\n- name: a\n  goal: "Fix\n- name: b\n', "line 3: the text that begins here has no closing"),
-        ('goals:\n- name: a\n  goal: "Fix\n  x: "y"\n', "line 4: this does not fit the lines before it"),
+        ('goals:\n- name: a\n  goal: "Fix\n  x: "y"\n', "line 4: the line does not fit the lines before it"),
         ("goals: [{name: 7, goal: x}]\n", "line 1: 'name' should be text; put it in quotes"),
     ],
 )

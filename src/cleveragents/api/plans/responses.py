@@ -344,7 +344,7 @@ def pause(parts: PlanParts, plan_id: str, by: str | None) -> Plan:
     if not is_pausable(parts, plan):
         show = Remedy("plan.show", plan.id, text="Show the plan")
         raise PlanError(plan.id, f"not running ({plan_status(parts, plan).value})", (show,))
-    return parts.lifecycle.stop(plan, PAUSED if by is None else resumable_stop(f"{by} paused the plan"))
+    return parts.lifecycle.stop(plan, PAUSED if by is None else resumable_stop(f"{by} paused it"))
 
 
 def cancel(container: Container, plan_id: str, reason: str, *, discard: bool = False) -> Plan:

@@ -93,7 +93,7 @@ class _PlanFields:
         examples=[7],
     )
     resource: str = shown("the repository or directory", examples=["/srv/shop"])
-    project: str | None = shown("`default` for plans of the command line", examples=["shop"])
+    project: str | None = shown("the project; `default` for plans of the command line", examples=["shop"])
     resource_name: str | None = shown("the name of the resource", examples=["shop-main"])
     created: datetime = shown(examples=[_MOMENT])
     updated: datetime = shown(examples=[_MOMENT])

@@ -102,7 +102,9 @@ def server(state_directory: Path) -> DoctorCheck:
     problem = _silence(f"{running.url}/healthz")
     if problem is not None:
         finding = f"{running.url} (pid {running.pid}) does not answer: {problem}"
-        return DoctorCheck("server", DoctorVerdict.WARN, finding, "read its log, or restart it")
+        return DoctorCheck(
+            "server", DoctorVerdict.WARN, finding, "read the log of the server, or restart the server"
+        )
     return DoctorCheck("server", DoctorVerdict.OK, f"{running.url} (pid {running.pid})")
 
 

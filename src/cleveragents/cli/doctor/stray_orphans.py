@@ -53,7 +53,7 @@ def stray_processes(container: Container) -> Sequence[Orphan]:
         return f"ended {_pids(ended)} of job {marker}" if ended else ""
 
     return [
-        Orphan(f"{_pids(pids)} of job {marker}", partial(fix, marker), "stop them with kill")
+        Orphan(f"{_pids(pids)} of job {marker}", partial(fix, marker), "stop the processes with `kill`")
         for marker, pids in sorted(markers.items())
         if _is_over(container, marker)
     ]
@@ -108,7 +108,7 @@ def _removable(path: Path, reason: str) -> Orphan:
 
     def fix() -> str:
         if _in_use([path]):
-            raise NotRemoved("a process uses it")
+            raise NotRemoved("a process uses the directory")
         remove_all(path)
         return f"removed {path}: {reason}"
 

@@ -188,7 +188,7 @@ def _signs(count: int, most: int) -> int:
 @optional_plan
 @click.argument("paths", nargs=-1)
 @click.option(
-    "--reject/--accept", "reject", default=True, help="Leave these out (default), or include them again."
+    "--reject/--accept", "reject", default=True, help="Leave the files out (default), or include them again."
 )
 @click.option("--changeset", "changesets", multiple=True, metavar="ID", help="A changeset; see `plan log`.")
 @click.option(

@@ -72,8 +72,8 @@ class PlanMeter:
         return self.last
 
     def _part(self, plan: Plan, known: MeterReading | None, limits: BudgetLimits) -> MeterReading:
-        """Return the reading of a sub-plan. While a sub-plan is at rest, only its status can change, when it
-        is merged.
+        """Return the reading of a sub-plan. The last reading of a sub-plan at rest is used again, except for
+        its status, which changes when the sub-plan is merged.
         """
         at_rest = known is not None and known.plan.version == plan.version and not plan.state.running
         if known is not None and at_rest and known.status is not PlanStatus.READY:

@@ -51,7 +51,7 @@ _HOST_OF_TOKEN = ("GITLAB_HOST", "GITLAB_URI", "GL_HOST")
 @click.command("publish")
 @optional_plan
 @click.option("--branch", metavar="NAME", help="Name of the new branch; {plan} stands for the plan id.")
-@click.option("--remote", metavar="NAME", help="Git remote. Default: that of your branch, or origin.")
+@click.option("--remote", metavar="NAME", help="Git remote. Default: the remote of your branch, or origin.")
 @click.option("--message", metavar="TEXT", help="Commit message. Default: drafted from the goal.")
 @click.option("--with-commits", is_flag=True, help="Also push your commits that the remote does not have.")
 @click.option("--no-pull-request", is_flag=True, help="Only push the branch.")

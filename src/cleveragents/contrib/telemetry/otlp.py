@@ -210,7 +210,7 @@ class OtlpTelemetry:
         if arrived:
             self._complained = False
         else:
-            self._complain("the collector did not accept them")
+            self._complain("the collector did not accept the traces")
 
     def _complain(self, problem: str) -> None:
         """Log a failure once until the next success: traces must not fill the log."""

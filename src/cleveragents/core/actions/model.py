@@ -211,7 +211,7 @@ def step_problems(
     lists = [argument.name for argument in arguments if argument.type is ArgumentType.LIST]
     problems: list[tuple[Place, str]] = []
     if shell and not isinstance(template.get("command"), str):
-        problems.append(((), "a shell step needs its script as text: with: {command: …}"))
+        problems.append(((), "a shell step needs a script, written as text: with: {command: …}"))
     if shell and "argv" in template:
         problems.append((("argv",), "a shell step takes a script in `command`, not argv"))
     for key, item in template.items():

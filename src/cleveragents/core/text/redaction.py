@@ -382,7 +382,7 @@ def value_spans(text: str, values: Iterable[str], first: int = 0) -> list[tuple[
 
 
 def value_begins(text: str, values: Iterable[str], first: int = 0) -> int:
-    """Return the first position from which the rest of the text is the beginning of one of the values.
+    """Return the first position at which one of the values begins but is cut off by the end of the text.
 
     Returns the length of the text if there is no such position.
     """
