@@ -74,6 +74,35 @@ def test_a_line_in_two_files_is_refused(root: Path) -> None:
     ]
 
 
+def test_a_line_that_occurs_twice_in_a_file_is_refused(root: Path) -> None:
+    (root / "twice.py").write_text("def a():\n    return 1\n\n\ndef b():\n    return 1\n")
+    problem = "the line occurs 2 times in twice.py; correct another line"
+    assert correct(root, "return 1", "return 2", shown="twice.py")["problems"] == [problem]
+
+
+@pytest.mark.parametrize("content", [b"\x89PNG\x00\xff", b"caf\xe9\n"])
+def test_a_shown_file_that_is_not_text_has_no_lines(root: Path, content: bytes) -> None:
+    (root / "logo.png").write_bytes(content)
+    assert correct(root, "if s[i] == t[j]:", "if s:", shown="logo.png lcs.py")["changed"] == [
+        "lcs.py: line 2"
+    ]
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\x0c", "\x85"])
+def test_only_a_line_feed_ends_a_line(root: Path, separator: str) -> None:
+    """A line that ends in another separator is not joined with the next one."""
+    (root / "a.js").write_text(f"let a = '{separator}';{separator}\nlet b;\n", encoding="utf-8")
+    assert correct(root, f"let a = '{separator}';", f"let a = '{separator}!';", shown="a.js")["changed"]
+    assert (root / "a.js").read_text(encoding="utf-8") == f"let a = '{separator}!';\nlet b;\n"
+
+
+def test_a_byte_order_mark_stays(root: Path) -> None:
+    (root / "mark.py").write_bytes(b"\xef\xbb\xbfx = 1\ny = 2\n")
+    assert correct(root, "x = 1", "x = 3", shown="mark.py")["changed"] == ["mark.py: line 1"]
+    assert correct(root, "\ufeffx = 3", "\ufeffx = 4", shown="mark.py")["changed"] == ["mark.py: line 1"]
+    assert (root / "mark.py").read_bytes() == b"\xef\xbb\xbfx = 4\ny = 2\n"
+
+
 def test_an_empty_or_unchanged_line_is_refused(root: Path) -> None:
     assert correct(root, " ", "pass")["problems"]
     assert correct(root, "if s[i] == t[j]:", " if s[i] == t[j]: ")["problems"]

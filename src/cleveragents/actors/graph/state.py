@@ -204,7 +204,7 @@ def answer_schema(node: LlmNode, state: State) -> dict[str, Any] | None:
 def _choices(value: Any) -> list[Any]:
     if not isinstance(value, str):
         return list(value)
-    lines = dict.fromkeys(line.strip() for line in value.splitlines())
+    lines = dict.fromkeys(line.strip() for line in value.split("\n"))
     return [line for line in lines if line and not line.startswith("```")]
 
 

@@ -210,15 +210,13 @@ class ShowFiles(TypedTool[ShowFilesArguments, ShowFilesResult]):
                 room -= tokens
         if not arguments.tests:
             shown = {path: text for path, text in shown.items() if not is_test(path)}
-        tried = {
-            line.removeprefix(TRIED) for line in arguments.without.splitlines() if line.startswith(TRIED)
-        }
+        tried = {line.removeprefix(TRIED) for line in arguments.without.split("\n") if line.startswith(TRIED)}
         return ShowFilesResult(text=_without(tried, _arranged(shown)))
 
 
 def _without(tried: set[str], text: str) -> str:
     """Return the text without these lines, or whole if few other lines remain."""
-    lines = [line for line in text.splitlines() if line.strip() not in tried]
+    lines = [line for line in text.split("\n") if line.strip() not in tried]
     return "\n".join(lines) if tried and len(lines) >= _LEAST_LINES else text
 
 

@@ -1,16 +1,15 @@
 """Corrections of a single line, for small models that find a wrong line more easily than they rewrite a
 function.
 
-The model names the line by its text, not by a number, because small models miscount. The line must be in
-exactly one of the shown files.
+The model names the line by its text, not by a number, because small models miscount. The line must occur
+exactly once in the shown files. A line ends at LF; other separators, such as U+2028, are part of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from pydantic import Field
 
+from cleveragents.core.errors import OutsideSandbox, ToolRefused
 from cleveragents.core.policy import Capability
 from cleveragents.plans.tools.block_edits import MergeRefused, ensure_parses, files_in, is_protected
 from cleveragents.tools.files.text_files import ensure_no_mask, read_text
@@ -21,6 +20,7 @@ __all__ = ["TRIED", "LineEdits"]
 
 TRIED = "Tried: "
 """Precedes a line in the text of a task whose corrections did not help."""
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 class LineEditsArguments(Arguments):
@@ -51,25 +51,28 @@ class LineEdits(TypedTool[LineEditsArguments, LineEditsResult]):
 
 
 def _correct(arguments: LineEditsArguments, files: SandboxFiles) -> str:
-    wrong, corrected = arguments.wrong_line.strip(), arguments.corrected_line.strip("\r\n")
+    wrong = arguments.wrong_line.strip().removeprefix(_BYTE_ORDER_MARK)
+    corrected = arguments.corrected_line.strip("\r\n").removeprefix(_BYTE_ORDER_MARK)
     if not wrong:
         raise MergeRefused("the wrong line is empty")
     if wrong == corrected.strip():
         raise MergeRefused("the corrected line is the same as the wrong line")
     shown = [path for path in files_in(arguments.shown, files) if not _keeps(path, arguments.goal)]
-    places = [(path, number) for path in shown for number in _lines(files, path, wrong)]
+    places = [(path, number) for path in shown for number in _numbers(files, path, wrong)]
     if not places:
         raise MergeRefused("no shown file has this line")
     path, number = places[0]
     if any(other != path for other, _ in places):  # guard: the first place may be the wrong one
         raise MergeRefused("several files have this line")
-    old = read_text(files, path)[0]
-    lines = old.splitlines(keepends=True)
+    if len(places) > 1:  # guard: the first place may be the wrong one
+        raise MergeRefused(f"the line occurs {len(places)} times in {path}; correct another line")
+    mark, lines = _lines(files, path)
+    old = "".join(lines)
     lines[number] = _indented(corrected, lines[number])
     new = "".join(lines)
     ensure_parses(path, old, new)
     ensure_no_mask(path, old, new)
-    files.write(path, new.encode("utf-8"))
+    files.write(path, (mark + new).encode("utf-8"))
     return f"{path}: line {number + 1}"
 
 
@@ -77,16 +80,28 @@ def _keeps(path: str, goal: str) -> bool:
     return is_protected(path, "", goal)
 
 
-def _lines(files: SandboxFiles, path: str, wrong: str) -> Iterator[int]:
+def _numbers(files: SandboxFiles, path: str, wrong: str) -> list[int]:
+    """Return where the file has the line; nowhere if the file is not text."""
+    try:
+        lines = _lines(files, path)[1]
+    except (ToolRefused, OutsideSandbox):
+        return []
+    return [number for number, line in enumerate(lines) if line.strip() == wrong]
+
+
+def _lines(files: SandboxFiles, path: str) -> tuple[str, list[str]]:
+    """Return the byte order mark of a file, if it has one, and its lines with their endings."""
     text = read_text(files, path)[0]
-    return (number for number, line in enumerate(text.splitlines()) if line.strip() == wrong)
+    mark = _BYTE_ORDER_MARK if text.startswith(_BYTE_ORDER_MARK) else ""
+    *ended, last = text.removeprefix(mark).split("\n")
+    return mark, [*(f"{line}\n" for line in ended), last]
 
 
 def _indented(corrected: str, old: str) -> str:
     """Return the lines with the indentation and the line ending of the old line."""
     indent = old[: len(old) - len(old.lstrip())]
     ending = old[len(old.rstrip("\r\n")) :]
-    given = corrected.splitlines()
+    given = corrected.replace("\r\n", "\n").split("\n") if corrected else []
     first = given[0][: len(given[0]) - len(given[0].lstrip())] if given else ""
     moved = [indent + line.removeprefix(first) if line.strip() else "" for line in given]
     return (ending or "\n").join(moved) + ending if moved else ""
