@@ -198,7 +198,7 @@ class FileDiff(ScrollView, can_focus=True):
     def show(self, rows: list[DiffRow], *, keep: bool = False) -> None:
         """Show these rows. With `keep`, the cursor stays where it is, if there is such a row."""
         self.rows = rows
-        widest = max((cell_len(row.text) for row in rows), default=0)
+        widest = max((cell_len(_shown(row.text)) for row in rows), default=0)
         self.virtual_size = Size(widest + _GUTTER + 3, len(rows))
         self.cursor = min(self.cursor, max(0, len(rows) - 1)) if keep else 0
         if not keep:
@@ -257,5 +257,12 @@ class FileDiff(ScrollView, can_focus=True):
 
 def _segments(row: DiffRow, base: Style) -> list[Segment]:
     if not row.pieces or not row.accepted:
-        return [Segment(row.text, base)]
-    return [Segment(text, base + Style(color=style.color, bold=style.bold)) for text, style in row.pieces]
+        return [Segment(_shown(row.text), base)]
+    return [
+        Segment(_shown(text), base + Style(color=style.color, bold=style.bold)) for text, style in row.pieces
+    ]
+
+
+def _shown(text: str) -> str:
+    """Return the text on one line, without control characters: the name of a file may contain any."""
+    return visible(text).replace("\n", "\\n")

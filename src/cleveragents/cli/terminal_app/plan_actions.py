@@ -65,7 +65,7 @@ ACTIONS = (
 """The actions that a key starts, if the API offers them for the plan. No such key confirms a dialog: a key
 that is pressed twice by mistake approves nothing.
 """
-_SCOPE_KEYS = {"plan": "p", "project": "l"}
+_SCOPE_KEYS = {"plan": "o", "project": "l"}
 
 
 class PlanActions:

@@ -15,13 +15,13 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 from cleveragents import Client, Limits, PlanRequest, connect
-from cleveragents.api.plans.views import ApprovalView, SubPlanView
-from cleveragents.cli.terminal_app import plan_screen
+from cleveragents.api.plans.views import ApprovalView, FileDiffView, SubPlanView
+from cleveragents.cli.terminal_app import plan_actions, plan_screen
 from cleveragents.cli.terminal_app.client_screen import visible
 from cleveragents.cli.terminal_app.dialogs import ActionDialog, PickDialog
 from cleveragents.cli.terminal_app.diff_view import FileDiff, coloured, rows_of
 from cleveragents.cli.terminal_app.messages import PlanChanged
-from cleveragents.cli.terminal_app.plan_actions import PlanActions
+from cleveragents.cli.terminal_app.plan_actions import ACTIONS, PlanActions
 from cleveragents.cli.terminal_app.plan_screen import PlanScreen
 from cleveragents.cli.terminal_app.review_screen import ReviewScreen
 from cleveragents.cli.terminal_app.transcript import OutputLog
@@ -304,6 +304,28 @@ def test_files_that_cannot_be_shown_say_why(client: Client) -> None:
 def test_controls_become_visible() -> None:
     assert visible("a\tb\nc\x1b[31m") == "a   b\nc\\x1b[31m"
     assert FileDiff("diff").row is None
+
+
+def test_the_name_of_a_large_file_cannot_control_the_terminal() -> None:
+    name = "a\x1b]0;owned\x07\nb.txt"
+    file = FileDiffView(
+        path=name, change="created", added=9, removed=0, before=None, after=None,
+        accepted=True, binary=False, hunks=(), truncated=True,
+    )  # fmt: skip
+    diff, screen = FileDiff("diff"), Screen[None]()
+
+    async def script(pilot: Pilot[None]) -> None:
+        await screen.mount(diff)
+        diff.show(rows_of(file, (), f"agents plan diff X '{name}'"))
+        await pilot.pause()
+        assert "a\\x1b]0;owned\\x07\\nb.txt" in text_of(screen)
+        assert "\x1b" not in text_of(screen)
+
+    using(screen, script, size=(200, 10))
+
+
+def test_no_key_of_an_action_approves_a_call_for_longer() -> None:
+    assert not {action.key for action in ACTIONS} & {"y", *plan_actions._SCOPE_KEYS.values()}
 
 
 ASKS = """\
