@@ -164,6 +164,27 @@ def test_a_question_about_something_else_is_recognised(question: str, related: b
     assert is_related(look) is related
 
 
+@pytest.mark.parametrize(
+    ("question", "related"),
+    [
+        ("Where does the accountant of our branch in Lisbon compute the levy called tax?", True),
+        (
+            "Which accountant in Lisbon knows the prices of our branch this year?",
+            True,
+        ),  # the name of the file
+        ("Which accountant in Lisbon bakes a chocolate cake for our branch?", False),
+    ],
+)
+def test_a_question_with_a_word_of_a_name_is_related(question: str, related: bool) -> None:
+    code, look = looked(
+        question, {"src/prices.py": "def tax(net):\n    return net * 0.19\n", "README.md": "# Shop\n"}
+    )
+    assert not is_related(look)
+    found = [Candidate("src/prices.py", None, (Finding("keyword", "file_full", 1.0),))]
+    ranking = FusedScorer(fusion_weights()).rank(question, found, ShownCode(code, code.files, print))
+    assert ranking.is_related is related
+
+
 def test_nothing_is_ranked_without_findings() -> None:
     code = MemorySnapshot({}, CodePlace(Path("/nowhere")))
     assert FusedScorer(fusion_weights()).rank(SIGNED, [], code) == Ranking()

@@ -4,7 +4,8 @@ The reasons are derived from the signals of the ranking, for people: they name t
 arithmetic.
 
 A question that has hardly any word in common with the code is probably not about this code. Then the ranking
-says so (`is_related`), because the best of several bad matches looks like an answer.
+says so (`is_related`), because the best of several bad matches looks like an answer. A question that has a word
+in common with the name of a definition or file is about this code.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from typing import Final
 from cleveragents.context.model.code import LineSpan
 from cleveragents.context.model.code_terms import split_identifier
 from cleveragents.context.model.context import RankedDefinition, RankedPlace
+from cleveragents.context.model.question import COMMON_WORDS
 from cleveragents.context.search.definition_signals import (
     DefinitionSignals,
     DefinitionUnit,
     definition_scores,
     definition_signals,
 )
-from cleveragents.context.search.path_words import stem
+from cleveragents.context.search.path_words import PathWords, stem
 from cleveragents.context.search.question_search import FileKind, QuestionSearch
 
 __all__ = ["is_related", "rank_definitions", "with_definitions"]
@@ -30,6 +32,9 @@ _MOST_DEFINITIONS: Final = 100
 _MOST_REASONS: Final = 2
 _CERTAIN_NAME: Final = 0.4
 _STRONG: Final = 0.6
+
+_MOST_NAMED: Final = 10
+"""Names of the best definitions and files are compared with the question; no more are shown."""
 
 _LEAST_TITLE: Final = 0.26
 _LEAST_WORDS: Final = 0.2
@@ -128,15 +133,21 @@ class _Reasons:
         return list(dict.fromkeys(words))
 
 
-def is_related(look: QuestionSearch) -> bool:
-    """Return whether the question has enough words in common with the code to be about it.
+def is_related(
+    look: QuestionSearch, definitions: Sequence[RankedDefinition] = (), paths: Sequence[str] = ()
+) -> bool:
+    """Return whether the question has enough words in common with the code to be about it. `definitions` and
+    `paths` were found for the question, best first.
 
-    A question that names a path or quotes a stack trace of the code is related, whatever its words.
+    A question that names a path or quotes a stack trace of the code is related, whatever its words. So is a
+    question with a word of the name of one of the best definitions or files.
     """
     import numpy as np
 
     question = look.question
     if any(look.ends.meant(path) for path in (*question.paths, *(frame.path for frame in question.frames))):
+        return True
+    if _is_name_asked(look, definitions[:_MOST_NAMED], paths[:_MOST_NAMED]):
         return True
     # Texts and tests contain more words by chance, so they must contain twice the share.
     for kind, times in ((FileKind.SOURCE, 1), (FileKind.TEXT, 2), (FileKind.TEST, 2)):
@@ -151,3 +162,19 @@ def is_related(look: QuestionSearch) -> bool:
     weights = {term: weight for term, weight in look.queries["weighed"].items() if term not in _ASKING}
     known = sum(weight for term, weight in weights.items() if term in held)
     return known >= _LEAST_KNOWN * sum(weights.values())
+
+
+def _is_name_asked(
+    look: QuestionSearch, definitions: Sequence[RankedDefinition], paths: Sequence[str]
+) -> bool:
+    """Return whether the name of a definition or file contains a word of the question."""
+    asked = {
+        term: weight
+        for term, weight in look.queries["weighed"].items()
+        if term not in COMMON_WORDS and term not in _ASKING
+    }
+    stems = frozenset(map(stem, asked))
+    names = (one.name.rpartition(".")[2] for one in definitions)
+    if any(stem(word) in stems for name in names for word in split_identifier(name)):
+        return True
+    return bool(PathWords(paths).scores(asked)["share"])

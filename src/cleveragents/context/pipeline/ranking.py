@@ -194,7 +194,8 @@ def _with_definitions(ranking: Ranking, question: str, code: CodeSnapshot) -> Ra
     ]
     definitions = rank_definitions(look, files)
     places = with_definitions(ranking.places, definitions)
-    return Ranking(ranking.files, places, definitions, is_related(look))
+    related = is_related(look, definitions, [place.path for place in ranking.files])
+    return Ranking(ranking.files, places, definitions, related)
 
 
 def _shares(files: Sequence[Candidate]) -> dict[str, _Shares]:
