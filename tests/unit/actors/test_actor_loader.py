@@ -192,6 +192,11 @@ def test_a_tool_actor_is_a_graph_of_one_node_too() -> None:
         ("{type: object,", "{type: list,", "line 21: the schema of an answer must describe an object"),
         ("{type: object,", "{type: object, required: 5,", "line 21: not a valid JSON Schema: 5 is not of"),
         ("{answer: {", "{answer: {$ref: 'http://x/y', ", "line 21: 'http://x/y' refers outside this schema"),
+        (
+            "{answer: {",
+            "{answer: {enum: ['${findngs}'], ",
+            "line 21: there is no key of the state 'findngs'; did you mean 'findings'?",
+        ),
         ("temperature: 0.5", "temperature: hot", "line 23: 'temperature' should be a number"),
         ("[check, ask]", "[chek, ask]", "line 24: there is no node 'chek'; did you mean 'check'?"),
         ("[check, ask]", "[]", "line 24: 'next' is empty"),

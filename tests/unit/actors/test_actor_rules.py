@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleveragents.actors.conditions import Condition
+from cleveragents.actors.graph.state import answer_schema
 from cleveragents.actors.model.actor import (
     Actor,
     HumanNode,
@@ -350,6 +351,27 @@ def test_an_answers_schema_is_that_of_an_object_and_fits_the_state() -> None:
     found = problems(actor(llm("a", schema=schema), state=KEYS))
     assert set(found) == {("nodes", "a", "schema"), ("nodes", "a", "schema", "properties", "report")}
     assert "has type array in the schema and type string in the state" in str(list(found.values()))
+
+
+def test_the_choices_for_an_answer_come_from_a_list_or_a_text() -> None:
+    names = ("files", "report", "task", "count", "fils")
+    properties = {f"of_{name}": {"enum": [f"${{{name}}}"]} for name in names}
+    schema = FrozenObject({"type": "object", "properties": properties})
+    place = ("nodes", "a", "schema", "properties")
+    assert problems(actor(llm("a", schema=schema), state=KEYS)) == {
+        (*place, "of_count", "enum"): (
+            "'count' has type integer; choices come from a list or from the lines of a string"
+        ),
+        (*place, "of_fils", "enum"): "there is no key of the state 'fils'; did you mean 'files'?",
+    }
+
+
+@pytest.mark.parametrize("value", [None, 5, True, {"a": 1}, [], ""])
+def test_a_value_without_choices_does_not_limit_an_answer(value: object) -> None:
+    """None may replace any value of the state."""
+    schema = FrozenObject({"type": "object", "properties": {"file": {"enum": ["${files}"]}}})
+    limited = answer_schema(llm("a", schema=schema), {"files": value})
+    assert limited == {"type": "object", "properties": {"file": {}}}
 
 
 def test_subgraphs_name_actors_that_exist_and_keys_that_they_have() -> None:

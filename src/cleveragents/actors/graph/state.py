@@ -7,7 +7,6 @@ Templates over the state produce prompts, questions and arguments.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
@@ -18,6 +17,7 @@ from cleveragents.actors.model.actor import (
     Reducer,
     StateKey,
     StateType,
+    choices_key,
 )
 from cleveragents.core.errors import ActorStopped, InvalidPayload
 from cleveragents.core.json_value import JsonValue, freeze, thaw
@@ -54,7 +54,6 @@ TALKS = ":talks"
 share one channel, because LangGraph inspects every channel at every step. A finished conversation is emptied,
 so that checkpoints store only running ones. `said` creates a write.
 """
-_ONE_KEY = re.compile(r"\$\{(\w+)\}")
 _MOST_CHOICES = 500
 _SILENCE: Mapping[str, Any] = {"messages": [], "counters": {}}
 _EMPTY: Mapping[StateType, JsonValue] = {
@@ -190,12 +189,9 @@ def answer_schema(node: LlmNode, state: State) -> dict[str, Any] | None:
         return None
     schema: dict[str, Any] = plain(node.schema)
     for part in (schema.get("properties") or {}).values():
-        given = part.get("enum") if isinstance(part, dict) else None
-        named = (
-            _ONE_KEY.fullmatch(given[0]) if given and len(given) == 1 and isinstance(given[0], str) else None
-        )
-        if named is not None and named[1] in state:
-            choices = _choices(state[named[1]])
+        key = choices_key(part)
+        if key is not None:
+            choices = _choices(state.get(key))
             part.pop("enum")
             part |= {"enum": choices} if 0 < len(choices) <= _MOST_CHOICES else {}
     return schema
@@ -203,7 +199,7 @@ def answer_schema(node: LlmNode, state: State) -> dict[str, Any] | None:
 
 def _choices(value: Any) -> list[Any]:
     if not isinstance(value, str):
-        return list(value)
+        return value if isinstance(value, list) else []
     lines = dict.fromkeys(line.strip() for line in value.split("\n"))
     return [line for line in lines if line and not line.startswith("```")]
 

@@ -12,6 +12,7 @@ progress updates of a running actor. Results are in the records, not in progress
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -43,6 +44,7 @@ __all__ = [
     "SubgraphNode",
     "ToolNode",
     "at_stake",
+    "choices_key",
     "cut_arguments",
     "is_actor_file",
     "is_of_type",
@@ -61,6 +63,7 @@ AGENT_SECONDS = 3600.0
 
 AGENT_PROCESSES = 256
 """Default limits of an external agent."""
+_ONE_KEY = re.compile(r"\$\{([^{}\n]*)\}")
 _LONGEST_TEXT = 2000
 _MOST_ITEMS = 50
 _DEEPEST = 6
@@ -362,6 +365,17 @@ def cut_arguments(value: object, depth: int = 0) -> object:
     if isinstance(value, list):
         return [cut_arguments(item, depth + 1) for item in value[:_MOST_ITEMS]]
     return value
+
+
+def choices_key(part: object) -> str | None:
+    """Return the state key that holds the choices for a property of a schema: `key` for `enum: ["${key}"]`;
+    None if the property names no key.
+    """
+    given = part.get("enum") if isinstance(part, Mapping) else None
+    if not isinstance(given, (list, tuple)) or len(given) != 1 or not isinstance(given[0], str):
+        return None
+    found = _ONE_KEY.fullmatch(given[0])
+    return None if found is None else found[1]
 
 
 def report_in(values: Mapping[str, JsonValue]) -> str | None:

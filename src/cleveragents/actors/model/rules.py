@@ -28,6 +28,7 @@ from cleveragents.actors.model.actor import (
     StateType,
     SubgraphNode,
     ToolNode,
+    choices_key,
     is_of_type,
 )
 from cleveragents.actors.model.paths import (
@@ -230,6 +231,19 @@ def _llm_problems(actor: Actor, node: LlmNode, around: ActorEnvironment) -> Iter
         if name in types and isinstance(said, str) and types[name] not in _JSON_TYPES.get(said, (said,)):
             problem = f"{name!r} has type {said} in the schema and type {types[name]} in the state"
             yield ("schema", "properties", name), f"{problem}; use the same type for both"
+        for problem in _choices_problems(actor, choices_key(part)):
+            yield ("schema", "properties", name, "enum"), problem
+
+
+def _choices_problems(actor: Actor, key: str | None) -> Iterator[str]:
+    """Yield what is wrong with the state key that holds the choices for a property, if there is one."""
+    if key is None:
+        return
+    types: dict[str, str] = dict.fromkeys(GIVEN, "string") | {one.name: one.type for one in actor.state}
+    if key not in types:
+        yield f"there is no key of the state {key[:60]!r}; {_hint(key, types)}"
+    elif types[key] not in ("list", "string"):
+        yield f"{key!r} has type {types[key]}; choices come from a list or from the lines of a string"
 
 
 def _tool_problem(place: Place, tool: str, around: ActorEnvironment) -> Iterator[_Problem]:
