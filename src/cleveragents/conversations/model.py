@@ -170,8 +170,9 @@ class PlanLink:
 
 def goal_of(question: str) -> str | None:
     """Return the goal of a question that begins with `/plan`; None for any other question."""
-    command, _, goal = question.partition(" ")
-    return goal.strip() if command == PLAN_COMMAND else None
+    goal = question.removeprefix(PLAN_COMMAND)
+    begins = goal != question and not goal[:1].strip()  # `/plans` is another word
+    return goal.strip() if begins else None
 
 
 def title_of(question: str) -> str:

@@ -34,7 +34,15 @@ from cleveragents.conversations.model import (
     transcript_of,
 )
 from cleveragents.conversations.plan_tools import ConversationPlans, PlanTools
-from cleveragents.core.errors import ActorStopped, Cancelled, CleverAgentsError, StaleTurn, ToolRefused
+from cleveragents.core.errors import (
+    ActorStopped,
+    BudgetExhausted,
+    Cancelled,
+    CleverAgentsError,
+    ContextTooLong,
+    StaleTurn,
+    ToolRefused,
+)
 from cleveragents.core.json_value import JsonValue, freeze, thaw
 from cleveragents.core.text.redaction import redact_content, redact_content_text, redact_text
 from cleveragents.core.tool import ToolSpec
@@ -46,7 +54,7 @@ from cleveragents.processes.ports import CommandOptions, CommandResult, StopSign
 from cleveragents.tools.ports import FixedTools, ToolSource, Workplace
 from cleveragents.tools.tool_results import cut, result_text
 
-__all__ = ["READ_TOOLS", "TurnEnvironment", "compacted", "is_crowded", "run_turn"]
+__all__ = ["READ_TOOLS", "TurnEnvironment", "compacted", "needed_summary", "run_turn"]
 
 READ_TOOLS = ("read", "grep", "glob", "list")
 """The built-in tools of a conversation."""
@@ -149,9 +157,36 @@ def compacted(
     """Return a summary of all turns but the recent ones, and the last turn that it covers; None if there is
     nothing to summarise. Raises the errors of `run_turn`.
     """
-    old = _old(conversation, turns)
-    if not old:
+    old = _old(conversation, turns, kept_turns(turns))
+    return _summary(environment, conversation, old, stop) if old else None
+
+
+def needed_summary(
+    environment: TurnEnvironment,
+    conversation: Conversation,
+    turn: Turn,
+    earlier: Sequence[Turn],
+    stop: StopSignal,
+) -> tuple[str, int] | None:
+    """Return a summary of old turns, and the last turn that it covers, if the earlier turns exceed their
+    share of the model's context. The turns that the summary leaves fit in half of the share, so the next
+    turns need no summary.
+
+    Return None if the turns fit, if the turn makes no model call, and if the summary fails: the prompt then
+    leaves out the oldest turns. Raises the other errors of `run_turn`.
+    """
+    old = _old(conversation, earlier, _fitting(environment, earlier))
+    if goal_of(turn.question) is not None or not old or not _is_crowded(environment, conversation, earlier):
         return None
+    try:
+        return _summary(environment, conversation, old, stop)
+    except (ActorStopped, BudgetExhausted, ContextTooLong):
+        return None
+
+
+def _summary(
+    environment: TurnEnvironment, conversation: Conversation, old: Sequence[Turn], stop: StopSignal
+) -> tuple[str, int]:
     environment.calls.models.get(environment.model)
     request = ActorRequest(
         actor=environment.actors.get(_COMPACTOR),
@@ -169,26 +204,35 @@ def compacted(
     return _text(environment, request, "summary"), old[-1].number
 
 
-def is_crowded(environment: TurnEnvironment, conversation: Conversation, earlier: Sequence[Turn]) -> bool:
-    """Return whether the earlier turns exceed their share of the model's context, and a summary of the old
-    ones would help.
-    """
-    if not _old(conversation, earlier):
-        return False
+def _is_crowded(environment: TurnEnvironment, conversation: Conversation, earlier: Sequence[Turn]) -> bool:
+    """Return whether the summary and the turns after it exceed their share of the model's context."""
+    room = _room(environment, _SHARE_OF_HISTORY)
     whole = transcript_of(_later(conversation, earlier), sys.maxsize)
-    return len(conversation.summary) + len(whole) > _room(environment, _SHARE_OF_HISTORY)
+    return len(_shown_summary(conversation, room)) + len(whole) > room
 
 
-def _old(conversation: Conversation, turns: Sequence[Turn]) -> Sequence[Turn]:
-    """Return all turns but the recent ones; none if the summary covers them."""
-    recent = {turn.number for turn in kept_turns(turns)}
-    old = [turn for turn in turns if turn.number not in recent]
+def _fitting(environment: TurnEnvironment, turns: Sequence[Turn]) -> Sequence[Turn]:
+    """Return the recent turns that fit in half of the share of the history."""
+    kept, room = kept_turns(turns), _room(environment, _SHARE_OF_HISTORY) // 2
+    while kept and len(transcript_of(kept, sys.maxsize)) > room:
+        kept = kept[1:]
+    return kept
+
+
+def _old(conversation: Conversation, turns: Sequence[Turn], kept: Sequence[Turn]) -> Sequence[Turn]:
+    """Return the turns before those to keep; none if the summary covers them."""
+    old = turns[: len(turns) - len(kept)]
     return old if old and old[-1].number > conversation.summary_turn else ()
 
 
 def _later(conversation: Conversation, turns: Sequence[Turn]) -> Sequence[Turn]:
     """Return the turns that the summary does not cover."""
     return [turn for turn in turns if turn.number > conversation.summary_turn]
+
+
+def _shown_summary(conversation: Conversation, room: int) -> str:
+    """Return the part of the summary that a prompt has, a quarter of the room at most."""
+    return conversation.summary[: room // 4]
 
 
 def _room(environment: TurnEnvironment, share: float) -> int:
@@ -214,7 +258,7 @@ def _history(
     later = _later(conversation, turns)
     parts = []
     if conversation.summary:
-        summary = conversation.summary[: room // 2]
+        summary = _shown_summary(conversation, room)
         room -= len(summary)
         parts.append(f"{_SUMMARY}\n{json.dumps(summary, ensure_ascii=False)}")
     if later:

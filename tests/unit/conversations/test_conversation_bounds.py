@@ -24,6 +24,7 @@ from cleveragents.conversations.model import (
     PlanLink,
     TurnState,
     bounded_answer,
+    goal_of,
 )
 from cleveragents.conversations.store import SqlConversationStore
 from cleveragents.core.clock import SystemClock
@@ -117,12 +118,48 @@ def test_a_history_that_exceeds_its_share_is_summarised_and_open_plans_stay_know
     for number in range(5):
         talks.send(talk, f"question {number} {'about ' * 200}")
         assert talks.wait(talk, timeout=60).state is TurnState.ANSWERED
-    assert talks.get(talk).compacted == 1, "four turns are recent"
+    assert talks.get(talk).compacted == 4, "one turn fits in half of the share"
     talks.send(talk, "How is it?")
     assert talks.wait(talk, timeout=60).answer == "I know both."
-    assert talks.get(talk).compacted == 2
+    assert talks.get(talk).compacted == 4, "the history has room again"
     assert talks.get(talk).plans == (plan,)
     assert len(talks.turns(talk).items) == 7, "all turns stay readable"
+
+
+@pytest.mark.parametrize(("summary", "turns", "most"), [("SUMMARY", 9, 9 + 2), (" ", 6, 99)])
+def test_a_full_history_never_prevents_a_turn(
+    server: PlanServer, summary: str, turns: int, most: int
+) -> None:
+    """A summary leaves room for several turns; without one, the prompt leaves out the oldest turns."""
+    summarises = {"when": {"system": "You summarise"}, "reply": {"text": summary}}
+    rules = [REFUSES, summarises, {"reply": {"text": "Hello."}}]
+    script = server.home / f"full{turns}.yaml"
+    script.write_text(json.dumps({"version": 1, "facts": {"context_tokens": 8000}, "rules": rules}))
+    talks = LocalClient(server.bench.container).conversations
+    talk = talks.create(ConversationRequest(resource="shop", model=f"scripted/{script}")).id
+    for number in range(turns):
+        talks.send(talk, f"question {number} {'about ' * 200}")
+        assert talks.wait(talk, timeout=60).answer == "Hello."
+    calls = talks.get(talk).model_calls
+    assert turns < calls <= most
+    talks.send(talk, f"/plan paint it {'red ' * 1000}")
+    assert len(talks.wait(talk, timeout=60).plans) == 1
+    assert talks.get(talk).model_calls == calls, "a plan needs no summary"
+
+
+@pytest.mark.parametrize(
+    ("question", "goal"),
+    [
+        ("/plan fix it", "fix it"),
+        ("/plan\nfix it\nnow", "fix it\nnow"),
+        ("/plan\tfix", "fix"),
+        ("/plan", ""),
+        ("/plans fix", None),
+        ("fix /plan", None),
+    ],
+)
+def test_a_goal_follows_the_command_after_any_white_space(question: str, goal: str | None) -> None:
+    assert goal_of(question) == goal
 
 
 def test_plans_that_have_ended_do_not_displace_open_ones() -> None:

@@ -346,15 +346,14 @@ class LocalConversations:
 
     def _work(self, held: Conversation, root: Path) -> TurnWork:
         def work(stop: CancellationToken, told: Callable[[Progress], None]) -> str:
-            from cleveragents.conversations.turn import compacted, is_crowded, run_turn
+            from cleveragents.conversations.turn import needed_summary, run_turn
 
             conversation, environment = held, self._environment(held, root, stop, told)
             *earlier, turn = [self._with_partial(one) for one in self._parts.store.turns(held.id)]
-            if is_crowded(environment, held, earlier):
-                summary = compacted(environment, held, earlier, stop)
-                if summary is not None:
-                    self._parts.store.summarise(held.held, summary)
-                    conversation = replace(held, summary=summary[0], summary_turn=summary[1])
+            summary = needed_summary(environment, held, turn, earlier, stop)
+            if summary is not None:
+                self._parts.store.summarise(held.held, summary)
+                conversation = replace(held, summary=summary[0], summary_turn=summary[1])
             return run_turn(environment, conversation, turn, earlier, stop, told)
 
         return work
