@@ -238,7 +238,7 @@ def test_a_failed_start_is_reported_without_secrets(tmp_path: Path) -> None:
     with open_permitted(configured(server), place(tmp_path)) as tools:
         assert tools.names() == ()
         (problem,) = tools.problems()
-    assert "ended before it was ready; it said: I cannot start with ***" in str(problem)
+    assert "ended before it was ready; its output: I cannot start with ***" in str(problem)
     assert TOKEN not in repr(server)
 
 

@@ -21,7 +21,11 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     address: Annotated[str, Meta(description="URL of the server that commands use")] = ""
     requests_per_minute: Annotated[
         int,
-        Meta(ge=1, le=1_000_000, description="request limit for one user, or for one address without a user"),
+        Meta(
+            ge=1,
+            le=1_000_000,
+            description="maximum requests per minute of a user, or of an address if a request has no user",
+        ),
     ] = 1200
     body_bytes: Annotated[
         int, Meta(ge=1024, le=1_000_000_000, description="maximum size of a request body")

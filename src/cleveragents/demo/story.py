@@ -205,7 +205,7 @@ class DemoDriver:
         until("the catalogue plan to go on", lambda: self._owner("catalogue") != doomed.name)
         line = f"line {self._story.lines_before_kill} of {LINES}"
         killed = f"kill -9 {doomed.pid}: {doomed.name} dies at {line} of the catalogue"
-        self._say("Execute", f"{killed}; {crew.name} takes over the plan")
+        self._say("Execute", f"{killed}; {crew.name} takes over")
 
     def _cancel(self) -> None:
         """Cancel, twice, a plan whose processes ignore SIGTERM and hide from their parent."""

@@ -298,7 +298,7 @@ class Sandbox:
         return found
 
     def tree(self, states: Mapping[str, FileState | None]) -> str:
-        """Store the base with these paths in these states as a tree, and return its name. Changes no file."""
+        """Write a git tree: the base with `states` applied. Return the id of the tree. No file changes."""
         if not states:
             return self.base
         stored, name = self._stored

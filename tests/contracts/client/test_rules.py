@@ -103,7 +103,7 @@ def test_a_directory_is_named_by_the_owner_of_the_machine_only(
     owner = LocalClient(server.bench.container)
     rule = owner.rules.allow("pytest *", resource=server.repository / "folder")
     assert (rule.project, rule.repository, rule.by) == ("default", str(server.repository), None)
-    with pytest.raises(RequestRefused, match="name it"):
+    with pytest.raises(RequestRefused, match="pass the name of the resource"):
         owner.rules.allow("pytest *", project="default")
 
 

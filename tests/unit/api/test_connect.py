@@ -95,7 +95,7 @@ def test_a_tighter_repository_configuration_is_followed_or_refused(
     other = new_repository(tmp_path / "other")
     client.plans.create(writes("x", repository=other))
     (other / ".cleveragents.toml").write_text("[plan]\nmax_depth = 1\n")
-    with pytest.raises(RequestRefused, match=r"tightens plan\.max_depth") as caught:
+    with pytest.raises(RequestRefused, match=r"stricter values for plan\.max_depth") as caught:
         client.plans.create(writes("x", repository=other))
     assert caught.value.where == "repository"
     with connect(settings=QUICK, directory=other) as careful:

@@ -170,7 +170,7 @@ def test_two_plans_are_compared_though_each_has_a_sandbox_of_its_own(agents: Age
     one, other = goal(agents, model), goal(agents, model)
     assert agents("plan", "correct", other, "2", "--guidance", "no JSON", "--model", model).code == 3
     ended = agents("plan", "diff", "--between", f"{other}@2", one)
-    assert "no correction 2; it has 1" in ended.err
+    assert "no correction 2; the plan has 1" in ended.err
     between = agents("plan", "diff", "--between", one, other)
     assert "-a.json" in between.out
     assert "+a.yaml" in between.out
@@ -200,8 +200,8 @@ def test_edits_by_hand_that_a_correction_undoes_or_keeps_are_named(agents: Agent
     assert "file: mine.txt" not in tried
     corrected = agents("plan", "correct", plan, "2", "--guidance", "people want comments")
     assert "edits by hand that are undone as well: 1 file (a.json)" in corrected.err
-    assert "kept edits by hand: 1 file (mine.txt)" in corrected.err
-    assert "undone edits by hand: 1 file (a.json)" in corrected.err
+    assert "manual edits kept: 1 file (mine.txt)" in corrected.err
+    assert "manual edits undone: 1 file (a.json)" in corrected.err
     assert sorted(agents("plan", "diff", plan, "--name-only").out.split()) == [
         "a.yaml",
         "mine.txt",

@@ -750,7 +750,7 @@ def test_missing_permissions_and_unknown_users_are_reported(
     seen = agents("--server", bench.url, "plan", "list")
     refused = agents("--server", bench.url, "run", *REPLACE)
     assert (seen.code, refused.code) == (0, 1)
-    assert "needs the role operator" in refused.err
+    assert "the role operator is required" in refused.err
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     assert agents("logout", bench.url).code == 0
     stranger = agents("--server", bench.url, "plan", "list")

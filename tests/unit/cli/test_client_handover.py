@@ -156,7 +156,7 @@ def test_a_stricter_file_of_the_repository_keeps_a_plan_in_the_terminal(
         refused = server.post(f"/plans/{plan_id}/approve", {"call": 1}, status=409)
     finally:
         file.unlink()
-    assert "tightens plan.max_parallel; continue the plan in a terminal" in refused["detail"]
+    assert "sets stricter values for plan.max_parallel; continue the plan in a terminal" in refused["detail"]
     assert queue_of(server, plan_id) is None
 
 

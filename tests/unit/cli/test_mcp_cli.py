@@ -103,7 +103,7 @@ def test_the_last_output_of_a_server_is_shown(agents: Agents) -> None:
     ended = agents("mcp", "test", "near")
     assert ended.code != 0
     assert "the server ended before it was ready" in ended.err
-    assert "it said: cannot find its key" in ended.err
+    assert "its output: cannot find its key" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -68,14 +68,14 @@ def test_without_a_candidate_a_plan_must_be_named(agents: Agents, command: str, 
 def test_the_only_candidate_is_taken_and_named(agents: Agents, repository: Path) -> None:
     ran = agents(*REPLACE, "--profile", "manual")
     assert ran.id in agents("plan", "show").out
-    assert "no plan has a result to apply" in agents("plan", "apply").err
+    assert "no plan of this repository has a result to apply" in agents("plan", "apply").err
     approved = agents("plan", "approve")
     assert f"plan {ran.id}: replace" in approved.err
     assert "+color = 1" in agents("plan", "diff").out
     (repository / "src").joinpath("below").mkdir()
     applied = agents("plan", "apply")
     assert (applied.code, (repository / "README.md").read_text()) == (0, "The color of it.\n")
-    assert "no plan has a result to apply" in agents("plan", "apply").err
+    assert "no plan of this repository has a result to apply" in agents("plan", "apply").err
 
 
 def test_without_a_plan_a_request_is_shown_and_asked_for_before_it_is_approved(agents: Agents) -> None:
@@ -135,7 +135,7 @@ def test_an_id_without_an_answer_is_not_sent_as_the_answer(agents: Agents) -> No
     for word in (ran, ran[-6:], ran[:4]):
         refused = agents("plan", "answer", word)
         assert (refused.code, "names a plan; pass PLAN and TEXT" in refused.err) == (2, True)
-    assert "no plan has a question here" in agents("plan", "answer", "yes").err
+    assert "no plan of this repository has a question" in agents("plan", "answer", "yes").err
     assert "quote the answer" in agents("plan", "answer", ran, "keep", "it").err
 
 

@@ -123,7 +123,7 @@ def test_texts_that_are_too_long_or_too_many_are_left_out_and_noted() -> None:
     many = [fragment(f"commit {n}", text="short") for n in range(120)]
     for found in ([long], many):
         answer = ask({"words": finding(*found, fragment("", text="no name"))})
-        assert "words returned too many or too long texts; some are left out" in answer.notes
+        assert "words: some results were left out, because they are too long or too many" in answer.notes
     assert "### words\nno name" in ask({"words": finding(fragment("", text="no name"))}).text
 
 

@@ -65,7 +65,7 @@ def test_a_result_after_the_owner_saw_the_cancel_is_kept_but_the_job_is_cancelle
     job_id = bench.play(worker)
     job = bench.job(job_id)
     assert (job.state, job.result) == (JobState.CANCELLED, "done")
-    assert job.error == "cancelled (stop), although the handler returned: its result is kept"
+    assert job.error == "cancelled (stop), although the handler returned: the result is kept"
 
 
 def test_a_result_before_the_owner_saw_the_cancel_stands(bench: Bench) -> None:

@@ -101,7 +101,7 @@ def test_the_users_price_list_takes_precedence_and_adds_models(tmp_path: Path) -
     ("text", "problem"),
     [
         ("what?", "is not valid TOML"),
-        ("", "has no [models"),
+        ("", "has no table [models"),
         ('models."a/b" = 3', "must be a table"),
         ('[models."a/b"]\ninput = 1', "needs both input and output"),
         ('[models."a/b"]\ninput = -1\noutput = 1', "is not a price"),

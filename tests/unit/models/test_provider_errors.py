@@ -43,7 +43,12 @@ MEANINGS: dict[str, tuple[type[CleverAgentsError], int | None, str, str]] = {
     "context": (ContextTooLong, None, r"accepts at most 800 tokens, but the request has 900", WINDOWS),
     "busy": (UNAVAILABLE, 429, r"too many requests \(HTTP 429: .*; try again later, or choose", FALLBACK),
     "busy for 7 s": (UNAVAILABLE, 429, r"too many requests .*; try again in 7 s, or choose", FALLBACK),
-    "limit": (UsageLimited, 429, r"the usage limit is reached .*; it resets in 3 hours, or choose", FALLBACK),
+    "limit": (
+        UsageLimited,
+        429,
+        r"usage limit is reached .*; the limit resets in 3 hours, or choose",
+        FALLBACK,
+    ),
     "failed": (UNAVAILABLE, 500, r"the provider failed \(HTTP 500: .*; try again later", FALLBACK),
     "gateway": (UNAVAILABLE, None, r"the provider failed \(HTTP 50[24]: .*; try again later", FALLBACK),
     "overloaded": (UNAVAILABLE, None, r"the provider is overloaded \(HTTP 5[02][39]: ", FALLBACK),

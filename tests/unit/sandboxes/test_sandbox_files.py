@@ -152,7 +152,7 @@ def test_refuses_from_head_and_nested_sandboxes_for_a_directory(tmp_path: Path) 
     write(tmp_path / "r", {"a": "a"})
     with pytest.raises(SandboxRefused, match="no HEAD"):
         DirectoryCopy().create(SandboxRequest("p", tmp_path / "r", from_head=True), tmp_path / "s")
-    with pytest.raises(SandboxRefused, match="inside it"):
+    with pytest.raises(SandboxRefused, match="inside the directory"):
         DirectoryCopy().create(SandboxRequest("p", tmp_path / "r"), tmp_path / "r" / "state" / "p")
     assert not DirectoryCopy().suits(tmp_path / "missing")
 

@@ -368,7 +368,7 @@ def test_a_result_is_committed_on_request(server: PlanServer) -> None:
     plan = server.rested(server.command("echo kept > kept.txt", apply="review"))
     where = f"/plans/{plan['id']}"
     server.post(f"{where}/review", {"reject": ["."]})
-    assert "all changes are left out" in server.post(f"{where}/apply", status=409)["detail"]
+    assert "you rejected all changes" in server.post(f"{where}/apply", status=409)["detail"]
     server.post(f"{where}/review", {"accept": ["."]})
     server.done(server.post(f"{where}/apply", {"commit": "Keep it"}, 202))
     assert git(server.repository, "log", "-1", "--format=%s", "--name-only").split() == [

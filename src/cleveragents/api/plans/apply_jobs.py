@@ -50,7 +50,7 @@ def ensure_applicable(
     if not parts.result.states(plan, sandbox):
         if any(not review.accepted for review in parts.reviews.of_plan(plan.id)):
             accept = Remedy("plan.review", plan.id, {"accept": "."}, "Accept the changes again")
-            raise PlanError(plan.id, "nothing to apply: all changes are left out", (accept,))
+            raise PlanError(plan.id, "nothing to apply: you rejected all changes", (accept,))
         raise PlanError(plan.id, "nothing to apply: no file was changed")
     ensure_apply_request(plan, message, to_branch)
     return plan

@@ -108,7 +108,7 @@ class _HttpStream:
 
 
 class _LocalStream:
-    """The stream of this machine's database, by polling."""
+    """The events of this machine's database, read by polling."""
 
     in_order = True
 

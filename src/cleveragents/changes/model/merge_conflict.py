@@ -73,8 +73,9 @@ class MergeConflict:
 
     File states are as git stores them; a state with the mode `DIRECTORY` stands for all files below the path.
     `left` is the state that the merge left at the path; `marked` is true if it contains conflict markers.
-    `ours_path` or `theirs_path` is set if that side has the file at another path, because the other side
-    renamed the directory. The number of the merge call and the index in it identify a conflict.
+    If one side renamed the directory of the file, `path` is the new path, and `ours_path` or `theirs_path` is
+    the path on the side that did not rename it. The number of the merge call and the index in it identify a
+    conflict.
     """
 
     path: str

@@ -171,7 +171,7 @@ def test(session: Session, name: str, output: Output) -> None:
 
 
 def success_message(server: McpServer, tools: int) -> str:
-    """Return the message for a working server; only a local server was started and stopped."""
+    """Return the message for a working server. For a local server, the message adds that it was stopped."""
     stopped = "" if server.url else "; stopped"
     return f"{server.name} works and offers {counted(tools, 'tool')}{stopped}"
 

@@ -128,8 +128,8 @@ def _tell(plan: PlanView, undoing: CorrectionPreview | None) -> None:
         undone = f"rolled back to checkpoint {undoing.checkpoint}"
     progress(f"correction {made.number} of plan {plan.id}: {what}; {undone}")
     said = {
-        "kept edits by hand": _files(undoing.edits_kept),
-        "undone edits by hand": _files(undoing.edits_lost),
+        "manual edits kept": _files(undoing.edits_kept),
+        "manual edits undone": _files(undoing.edits_lost),
         "continuing sub-plans": ", ".join(undoing.sub_plans_kept),
         "cancelled sub-plans": ", ".join(undoing.sub_plans),
     }

@@ -147,7 +147,8 @@ def _run_many(
         return
     if handling.parallel is not None:
         said = "--parallel cannot be combined with --background; omit one of them"
-        raise click.UsageError(f"{said} (limit a project with `agents project add --max-parallel`)")
+        limit = "to limit how many plans of a project run at once, use `agents project add --max-parallel`"
+        raise click.UsageError(f"{said}; {limit}")
     made: list[PlanView] = []
     try:
         made.extend(client.plans.create(request) for request in requests)

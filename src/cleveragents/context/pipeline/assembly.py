@@ -394,7 +394,7 @@ def valid_fragments(
             elif not fragment.text.strip():
                 missing += 1
             elif len(fragment.text) > _LONGEST_TEXT or texts == _MOST_TEXTS:
-                note(f"{report.name} returned too many or too long texts; some are left out")
+                note(f"{report.name}: some results were left out, because they are too long or too many")
             else:
                 texts += 1
                 label = printable(fragment.path[:_LONGEST_LABEL]) or report.name

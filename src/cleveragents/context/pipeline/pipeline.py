@@ -126,7 +126,7 @@ class ContextPipeline:
         began = self._clock()
         notes = Notes(self._parts.notes)
         if query.is_shortened:
-            read = f"{MOST_CHARACTERS:,} characters from its start and end"
+            read = f"{MOST_CHARACTERS:,} characters in total, from its start and its end,"
             notes.add(f"the question is long; only {read} were read")
         deadline = Deadline(self._clock, query.deadline_seconds)
         if query.index_seconds is not None:

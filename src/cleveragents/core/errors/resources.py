@@ -159,14 +159,14 @@ class InvalidPayload(InvalidRequest):
 
 @dataclass(eq=False)
 class AuditElsewhere(InvalidRequest):
-    """Another state directory attests the audit log of this database."""
+    """The audit log of this database is signed from another state directory."""
 
-    message = "the audit log is attested by the state directory named {home}; verify it there"
+    message = "the audit log is signed from another state directory, {home}; verify the log there"
     home: str
 
     @property
     def remedies(self) -> tuple[Remedy, ...]:
-        return (Remedy("events.adopt", text="If that directory is lost, attest the log here"),)
+        return (Remedy("events.adopt", text="If that directory is lost, sign the log here"),)
 
 
 @dataclass(eq=False)

@@ -341,7 +341,7 @@ class PieceMask:
     def _cut(
         self, text: str, values: Collection[str], matches: Iterable[SecretMatch], *, paused: bool = False
     ) -> int:
-        """Return the position up to which more text cannot change what is masked."""
+        """Return the position before which the masking is final, whatever text follows."""
         cut = value_begins(text, values, self._told)  # guard: a value that is cut in two is still a value
         cut = min(cut, undecided_from(text, self._told, paused=paused))
         for match in sorted(matches, reverse=True):

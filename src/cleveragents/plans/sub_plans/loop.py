@@ -67,7 +67,7 @@ _TITLE_CHARACTERS = 200
 
 
 class TaskExecutor(Protocol):
-    """Does the parent's own tasks; a plan without actors has none."""
+    """Does the tasks of the parent itself. A plan without actors has no executor."""
 
     def do(self, number: int, task: Task) -> None:
         """Do the task; a repeated call does nothing."""

@@ -175,10 +175,10 @@ class VisibleGit:
         return False
 
     def disarm_below(self, directories: Iterable[str]) -> None:
-        """Disarm every git directory, whatever its name, at any depth below these directories.
+        """Make every git directory below these directories harmless, at any depth and whatever its name.
 
-        The directories are ignored or not part of a result, so nothing but git directories in them is
-        examined, and none is reported.
+        Only git directories are examined. They are not reported, because these directories are ignored or not
+        part of a result.
         """
         problem: OSError | None = None
         left = _MOST_FILTERED
