@@ -53,7 +53,7 @@ class TurnEnded(Message):
 class Conversation(Vertical):
     """A session with the assistant. A new one is created with the first message.
 
-    Only the loop of the app touches its fields; worker threads pass results with `call_later`.
+    Only the loop of the app changes its fields; worker threads pass results with `call_later`.
     """
 
     DEFAULT_CSS: ClassVar[str] = """
@@ -79,7 +79,8 @@ class Conversation(Vertical):
         self._first = session_id
         self._prefix = prefix
         self._block: TurnBlock | None = None
-        self._pieces: Batches[TurnOutputView] = Batches(self, self._show)
+        self._visit = 0  # counts the sessions that were opened or left
+        self._pieces: Batches[tuple[TurnBlock, TurnOutputView]] = Batches(self, self._show)
         self._stopped = threading.Event()
 
     def compose(self) -> ComposeResult:
@@ -173,6 +174,7 @@ class Conversation(Vertical):
 
     async def _clear(self) -> None:
         self._block = None
+        self._visit += 1
         await self.query_one("#turns").remove_children()
         self.query_one("#activity", Static).update("")
 
@@ -193,30 +195,38 @@ class Conversation(Vertical):
             return
         self.running = True
         self.query_one("#activity", Static).update("sending…")
-        talk, request = self.talk, self.request
+        talk, request, visit = self.talk, self.request, self._visit
 
         def call() -> None:
             talks = self.client.conversations
             opened = talk or talks.create(request)
             if talk is None:
-                self.call_later(self.know, opened)
+                self.call_later(self._created, visit, opened)
             turn = talks.send(opened.id, text) if text else talks.resume(opened.id)
-            self.call_later(self._begin, opened, turn)
+            self.call_later(self._begin, visit, opened, turn)
 
         def failed() -> None:
-            self._rest()
+            if visit == self._visit:
+                self._rest()
             if text:
                 self.prompt.restore(text)
 
         self.work(call, failed=failed)
 
     def know(self, talk: ConversationView) -> None:
-        """Remember the session as it is now."""
-        self.talk = talk
+        """Remember the session as it is now, unless the user left it."""
+        if self.talk is not None and self.talk.id == talk.id:
+            self.talk = talk
 
-    async def _begin(self, talk: ConversationView, turn: TurnView) -> None:
+    def _created(self, visit: int, talk: ConversationView) -> None:
+        if visit == self._visit:
+            self.talk = talk
+
+    async def _begin(self, visit: int, talk: ConversationView, turn: TurnView) -> None:
         from cleveragents.cli.terminal_app.turn_block import TurnBlock  # Markdown takes time to load
 
+        if visit != self._visit:
+            return  # the user left the session while the message was sent
         block = TurnBlock(turn.question)
         await self.query_one("#turns").mount(block)
         self._follow(talk, block)
@@ -227,31 +237,35 @@ class Conversation(Vertical):
         self.work(lambda: self._watch(talk.id, block))
 
     def _watch(self, session_id: str, block: TurnBlock) -> None:
-        """Pass the output of the turn on, then its end. Runs on a thread; reconnects with growing pauses."""
+        """Pass the output of the turn on, then its end, until the app shows another session. Runs on a
+        thread; reconnects with growing pauses.
+        """
         seen, pause = 0, _FIRST_PAUSE_SECONDS
-        while not self._stopped.is_set():
+        while block is self._block and not self._stopped.is_set():
             try:
                 for piece in self.client.conversations.watch(session_id):
+                    if block is not self._block:
+                        return
                     if piece.number > seen:
                         seen, pause = piece.number, _FIRST_PAUSE_SECONDS
-                        self._pieces.put(piece)
+                        self._pieces.put((block, piece))
                 turn = self.client.conversations.wait(session_id)
             except ServerUnreachable as error:
                 self.say(f"{error_text(error, self._prefix)}\nTrying again.", severity="warning")
                 self._stopped.wait(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
                 continue
-            except CleverAgentsError:
+            except Exception:  # `work` reports it
                 self.call_later(self._lost, block)
                 raise
             self.call_later(self._finish, block, turn)
             return
 
-    async def _show(self, pieces: list[TurnOutputView]) -> None:
+    async def _show(self, pieces: list[tuple[TurnBlock, TurnOutputView]]) -> None:
         block = self._block
-        if block is None or self.talk is None:
+        if block is None:
             return
-        ours = [one for one in pieces if one.conversation_id == self.talk.id]
+        ours = [one for about, one in pieces if about is block]  # not of a session that was left
         said = "".join(one.text for one in ours if one.kind == "model")
         if said:
             await block.add(said)
