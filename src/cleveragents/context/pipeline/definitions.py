@@ -4,8 +4,8 @@ The reasons are derived from the signals of the ranking, for people: they name t
 arithmetic.
 
 A question that has hardly any word in common with the code is probably not about this code. Then the ranking
-says so (`is_related`), because the best of several bad matches looks like an answer. A question that has a word
-in common with the name of a definition or file is about this code.
+says so (`is_related`), because the best of several bad matches looks like an answer. A question with a word
+of the name of a definition or file is about this code.
 """
 
 from __future__ import annotations
