@@ -68,6 +68,32 @@ def test_comments_are_sent_to_the_agent_and_answered(agents: Agents, plan: str) 
     assert (again.code, "no open comment to send" in again.err) == (2, True)
 
 
+def test_a_failed_revision_names_the_way_back_to_the_result(agents: Agents, tmp_path: Path) -> None:
+    broken = executes(
+        answer(call("edit", path="a.txt", old="two", new="2")),
+        answer(fault={"status": 400}),
+        when={"first_user": "Changes to your result are requested"},
+    )
+    path = tmp_path / "broken.yaml"
+    path.write_text(json.dumps({"version": 1, "rules": [broken, *RULES[1:]]}))
+    plan = agents("run", "Count", "--model", f"scripted/{path}", "--profile", "trusted").id
+    result = agents("plan", "diff", plan).out
+    failed = agents("plan", "revise", plan, "-m", "use digits")
+    assert failed.code == 1, failed.err
+    assert agents("plan", "diff", plan).out != result
+    assert f"agents plan resume {plan} --model PROVIDER/NAME" in failed.err
+    back = f"agents plan rollback {plan} 2"
+    assert back in failed.err
+    refused = agents("plan", "apply", plan)
+    assert "only a finished result can be applied" in refused.err
+    assert f"agents plan show {plan}" in refused.err
+    assert agents(*back.split()[1:]).code == 0
+    assert agents("plan", "diff", plan).out == result
+    shown = agents("plan", "show", plan).out
+    assert "plan rollback" not in shown
+    assert re.search(rf"agents plan diff {plan} +show the changes; a pipe gets a patch", shown)
+
+
 def test_a_person_answers_comments_too(agents: Agents, plan: str) -> None:
     agents("plan", "comment", plan, "a changelog")
     assert "comment 1: resolved" in agents("plan", "comment", plan, "--resolve", "1", "done by hand").err

@@ -24,6 +24,7 @@ from cleveragents.api.rules import approval_of
 from cleveragents.api.workers import missing_worker, waits_for_worker
 from cleveragents.core.errors import OptionValue, PlanError, Remedy, remedies_from_json
 from cleveragents.core.json_value import thaw
+from cleveragents.core.tool import CallState
 from cleveragents.plans.apply_policy import is_unknown
 from cleveragents.plans.family import below, is_merged, plans_needing_action, title_of
 from cleveragents.plans.model.plan import Phase, PlanState
@@ -98,7 +99,30 @@ def _steps_of_failed(parts: PlanParts, plan: Plan, reject: Remedy) -> list[Remed
     more = _log_of_agent(parts, plan) or _step(plan, "log", "list the tool calls")
     more = more if parts.history.calls(plan.id) else _step(plan, "show", "show the plan")
     resume = _step(plan, "resume", "try again from the failed step")
-    return [*_logs_of_failed(parts, plan), more, resume, reject]
+    return [*_logs_of_failed(parts, plan), more, resume, *_steps_of_failed_revision(parts, plan), reject]
+
+
+def _steps_of_failed_revision(parts: PlanParts, plan: Plan) -> list[Remedy]:
+    """Return the steps of a plan that failed after guidance was added: try another model, or go back to the
+    files from before the revision and use them without the plan. Empty for other plans.
+    """
+    made = parts.actor_parts.corrections.of_plan(plan.id)
+    if plan.phase is not Phase.EXECUTE or not made or made[-1].made.decision is not None:
+        return []
+    steps = [_step(plan, "resume", "try again with another model", model=None)]
+    if not parts.history.changes(plan.id) or not is_kept(parts, plan):
+        return steps
+    since = [
+        call.number
+        for call in parts.history.calls(plan.id)
+        if call.step is not None
+        and call.state is not CallState.REVERTED
+        and call.started_at > made[-1].created_at
+    ]
+    if since:
+        restores = "restore the files from before the revision, in the sandbox"
+        steps.append(_step(plan, "rollback", restores, checkpoint=min(since)))
+    return [*steps, _step(plan, "diff", "show the changes; a pipe gets a patch for `git apply`")]
 
 
 def _steps_of_ended(parts: PlanParts, plan: Plan, diff: Remedy) -> list[Remedy]:

@@ -326,7 +326,8 @@ def ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
         raise PlanError(plan.id, f"still {status_word(plan)}", (cancel, show))
     if plan.state is PlanState.ERRORED and plan.phase is not Phase.APPLY and not failed_too:
         resume = Remedy("plan.resume", plan.id, text="Try again")
-        raise PlanError(plan.id, "the plan failed and has no result", (resume,))
+        show = Remedy("plan.show", plan.id, text="Show the plan and all next steps")
+        raise PlanError(plan.id, "the plan failed, and only a finished result can be applied", (resume, show))
 
 
 def pause(parts: PlanParts, plan_id: str, by: str | None) -> Plan:
