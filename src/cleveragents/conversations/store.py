@@ -397,14 +397,24 @@ class SqlConversationStore:
         with self._database.read() as connection:
             return [PlanLink.of(row.made, row.request) for row in connection.execute(query)]
 
-    def delete(self, conversation_id: str, *, now: datetime, abandoned: Observed | None = None) -> None:
+    def delete(
+        self,
+        conversation_id: str,
+        *,
+        now: datetime,
+        abandoned: Observed | None = None,
+        only_unused: bool = False,
+    ) -> None:
         """Delete the conversation with its turns and records; its plans and the audit log stay.
 
-        Raises `UnknownConversation`; `ConversationBusy` while a turn runs.
+        Raises `UnknownConversation`; `ConversationBusy` while a turn runs; `RequestRefused` if the
+        conversation has turns and `only_unused` is true.
         """
 
         def unit(connection: Connection) -> None:
             held = _held(connection, conversation_id)
+            if only_unused and held.turns:  # guard: in this transaction, so that no turn is lost
+                raise RequestRefused(f"session {held.id} has turns", "only_unused")
             _ensure_free(held, abandoned)
             for table in (plan_output, model_calls):
                 connection.execute(delete(table).where(table.c.plan_id == held.id))

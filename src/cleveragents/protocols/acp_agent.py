@@ -164,10 +164,10 @@ class PlanAgent:
             session.cancelled.set()
 
     async def close(self) -> None:
-        """Delete the sessions that the editor opened and never used."""
+        """Delete the sessions that the editor opened and that have no turns."""
         for session_id in self._unused:
             with suppress(RequestError):
-                await _asked(self._client.conversations.delete, session_id)
+                await _asked(self._client.conversations.delete, session_id, only_unused=True)
 
     def _created(self, cwd: str) -> ConversationView:
         options = self._options

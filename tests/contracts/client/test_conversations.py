@@ -240,6 +240,17 @@ def test_a_deleted_conversation_is_gone(client: Client, model: str) -> None:
             call(talk)
 
 
+def test_only_an_unused_conversation_is_deleted_on_request(client: Client, model: str) -> None:
+    used, unused = begun(client, model), begun(client, model)
+    asked(client, used, "hello")
+    with pytest.raises(RequestRefused, match="has turns"):
+        client.conversations.delete(used, only_unused=True)
+    assert client.conversations.get(used).turns == 1
+    client.conversations.delete(unused, only_unused=True)
+    with pytest.raises(UnknownConversation):
+        client.conversations.get(unused)
+
+
 def test_bad_requests_are_refused(client: Client, model: str) -> None:
     talk = begun(client, model)
     for text in ("", "   "):

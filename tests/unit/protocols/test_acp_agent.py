@@ -487,6 +487,18 @@ def test_a_session_that_was_never_used_is_deleted_when_the_editor_leaves(server:
         talks_of(server).get(session)
 
 
+def test_a_session_that_another_surface_used_stays_when_the_editor_leaves(server: PlanServer) -> None:
+    async def work(agent: ClientSideConnection, _: Editor) -> str:
+        made = await agent.new_session(cwd=str(server.repository), mcp_servers=[])
+        talks = talks_of(server)
+        await asyncio.to_thread(talks.send, made.session_id, "where is it")
+        await asyncio.to_thread(talks.wait, made.session_id, timeout=SECONDS)
+        return str(made.session_id)
+
+    session, _ = talked(server, Editor, work)
+    assert talks_of(server).get(session).turns == 1
+
+
 def test_a_model_without_tools_gets_a_plan_for_every_prompt() -> None:
     """Its assistant could start none."""
     sent: list[str] = []

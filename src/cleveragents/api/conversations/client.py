@@ -207,8 +207,8 @@ class Conversations(Protocol):
         and open plans stay known. Returns when it is done.
         """
 
-    def delete(self, conversation_id: str) -> None:
-        """Delete a conversation with its turns. Its plans stay."""
+    def delete(self, conversation_id: str, *, only_unused: bool = False) -> None:
+        """Delete a conversation with its turns. Its plans stay. `only_unused` refuses one that has turns."""
 
 
 def followed(

@@ -112,8 +112,8 @@ class HttpConversations:
     def compact(self, conversation_id: str) -> ConversationView:
         return view_of(ConversationView, self._http.post(_path(conversation_id, "compact")))
 
-    def delete(self, conversation_id: str) -> None:
-        self._http.delete(_path(conversation_id))
+    def delete(self, conversation_id: str, *, only_unused: bool = False) -> None:
+        self._http.delete(_path(conversation_id), only_unused="true" if only_unused else None)
 
 
 def _may_end(frame: StreamFrame, conversation_id: str) -> bool:

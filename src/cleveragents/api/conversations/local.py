@@ -268,10 +268,11 @@ class LocalConversations:
         running.run(held, work)
         return self.get(found.id)
 
-    def delete(self, conversation_id: str) -> None:
+    def delete(self, conversation_id: str, *, only_unused: bool = False) -> None:
         found = self._operated(conversation_id)
         abandoned = self._parts.observer.abandoned(found)
-        self._parts.store.delete(found.id, now=self._container.clock.now(), abandoned=abandoned)
+        now = self._container.clock.now()
+        self._parts.store.delete(found.id, now=now, abandoned=abandoned, only_unused=only_unused)
 
     def _place(self, request: ConversationRequest) -> NewConversation:
         """Return the repository of a new conversation. Raises `NotAllowed`, `UnknownResource`."""

@@ -99,10 +99,14 @@ def continue_latest(session: Session, client: Client | None = None) -> None:
 
 
 def latest_session(session: Session, client: Client) -> str:
-    """Return the latest session of the current repository. Raises `click.UsageError` if there is none."""
+    """Return the latest session of the current repository that has turns: an editor deletes one without turns
+    when it closes. Raises `click.UsageError` if there is none.
+    """
     from cleveragents.cli.conversation.place import repository_of
 
-    found = client.conversations.list(resource=repository_of(session, client)).items
+    found = [
+        one for one in client.conversations.list(resource=repository_of(session, client)).items if one.turns
+    ]
     if not found:
         raise click.UsageError("this repository has no session; start one with `agents session start`")
     return max(found, key=lambda one: one.updated).id

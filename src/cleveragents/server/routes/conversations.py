@@ -112,9 +112,13 @@ def get_conversation(conversation_id: ConversationId, client: ConversationViewer
 
 
 @router.delete("/conversations/{conversation_id}", status_code=204, operation_id="deleteConversation")
-def delete_conversation(conversation_id: ConversationId, client: ConversationOperator) -> None:
+def delete_conversation(
+    conversation_id: ConversationId,
+    client: ConversationOperator,
+    only_unused: Annotated[bool, Query(description="refuse a conversation that has turns")] = False,
+) -> None:
     """Delete a conversation with its turns. Its plans stay. Refused while a turn runs."""
-    client.conversations.delete(conversation_id)
+    client.conversations.delete(conversation_id, only_unused=only_unused)
 
 
 @router.get("/conversations/{conversation_id}/turns", operation_id="listTurns")
