@@ -242,6 +242,23 @@ def test_a_round_of_decisions_shows_skips_and_ends(agents: Agents, repository: P
     assert git(repository, "status", "--short") == ""
 
 
+def test_a_review_mentions_the_plans_of_other_repositories(
+    agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_home(monkeypatch, tmp_path, tmp_path / "state")
+    assert agents("plan", "review").err == "no plan of this repository needs you\n"
+    monkeypatch.chdir(paint_shop(tmp_path / "elsewhere"))
+    agents(*REPLACE, "--review")
+    monkeypatch.chdir(tmp_path)
+    ended = agents("plan", "review")
+    assert ended.code == 0
+    assert "1 plan of other repositories needs you: list the plans with `agents plan list --all`" in ended.err
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    agents(*OTHER, "--review")
+    monkeypatch.chdir(tmp_path)
+    assert "2 plans of other repositories need you: " in agents("plan", "review").err
+
+
 def test_a_failed_action_does_not_end_the_round(agents: Agents, repository: Path) -> None:
     agents(*REPLACE, "--review")
     agents(*OTHER, "--review")

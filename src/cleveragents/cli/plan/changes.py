@@ -13,7 +13,7 @@ import click
 
 from cleveragents.api.format import printable_name
 from cleveragents.cli.output import Output, counted, format_option, printable, progress
-from cleveragents.cli.plan.choose import chosen_plan, ids_to_decide, optional_plan
+from cleveragents.cli.plan.choose import chosen_plan, ids_to_decide, nothing_to_decide, optional_plan
 from cleveragents.cli.plan.view import plan_argument, print_plan, shown_diff, summary_of
 from cleveragents.cli.prompts import ensure_confirmed
 from cleveragents.cli.servers import prefix_of
@@ -333,7 +333,7 @@ def _decide(session: Session, client: Client, plan_id: str | None, output: Outpu
         raise click.UsageError("pass PATHS, or --changeset")
     found = [client.plans.get(plan_id).id] if plan_id is not None else ids_to_decide(client)
     if not found:
-        progress("no plan of this repository needs you")
+        progress(nothing_to_decide(client, prefix_of(session)))
         return
     from cleveragents.cli.plan.decide_all import decide_all
 

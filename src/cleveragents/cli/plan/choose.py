@@ -29,6 +29,7 @@ __all__ = [
     "chosen_plan",
     "ids_to_decide",
     "names_a_plan",
+    "nothing_to_decide",
     "optional_plan",
     "place_here",
     "plan_to_undo",
@@ -128,15 +129,21 @@ def plans_for(client: Client, action: str) -> list[PlanSummary]:
     On a server without a matching resource, `show` and `diff` have the candidates of all resources; other
     actions raise `click.UsageError`.
     """
-    from cleveragents.api.views import every
     from cleveragents.cli.local_only import goes_to_server
 
     reads_a_server = action in _READING and goes_to_server(click.get_current_context())
     place = place_here(client) if reads_a_server else _place_to_change(client)
+    return _candidates(client, action, place)[::-1]
+
+
+def _candidates(client: Client, action: str, place: str | None) -> list[PlanSummary]:
+    """Return the candidates of an action at this place, or everywhere if it is None; newest first."""
+    from cleveragents.api.views import every
+
     # An apply with an unknown outcome is still processing.
     states = (*_RESTING, PlanState.PROCESSING)
     found = every(lambda after: client.plans.list(states=states, resource=place, after=after))
-    return [plan for plan in found if _FOR[action].fits(plan)][::-1]
+    return [plan for plan in found if _FOR[action].fits(plan)]
 
 
 def chosen_plan(client: Client, plan_id: str | None, action: str) -> str:
@@ -178,6 +185,15 @@ def ids_to_decide(client: Client) -> list[str]:
     if found and not interactive():
         raise click.UsageError(_listed(found, f"{counted(len(found), 'plan')} of this repository to review"))
     return [plan.id for plan in found]
+
+
+def nothing_to_decide(client: Client, prefix: str) -> str:
+    """Return the message that no plan here needs a person, with the number of plans elsewhere that do."""
+    here, others = "no plan of this repository needs you", len(_candidates(client, "review", None))
+    if not others:
+        return here
+    need = f"{counted(others, 'plan')} of other repositories {'needs' if others == 1 else 'need'} you"
+    return f"{here}; {need}: list the plans with `{prefix} plan list --all`"
 
 
 def _listed(found: Sequence[PlanSummary], heading: str) -> str:
