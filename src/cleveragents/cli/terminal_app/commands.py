@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,44 +84,23 @@ def _plan(talk: Conversation, argument: str) -> None:
         talk.say("Name the goal: /plan GOAL", severity="warning")
         talk.prompt.restore("/plan ")
         return
-    request = talk.request
-    limits, model = request.limits, request.model
-    _start(
-        talk,
-        PlanRequest(
-            goal=argument,
-            repository=request.repository,
-            resource=request.resource,
-            model=model,
-            limits=limits,
-            apply="review",
-        ),
-        f"/plan {argument}",
-    )
+    talk.send(f"/plan {argument}")
 
 
 def _shell(talk: Conversation, text: str) -> None:
-    try:
-        words = shlex.split(text[1:])
-    except ValueError as error:
-        talk.say(f"The command cannot be read: {error}.", severity="warning")
-        talk.prompt.restore(text)
-        return
-    if not words:
+    command = text[1:].strip()
+    if not command:
         talk.say("Name a command: !COMMAND runs it in a sandbox.", severity="warning")
         return
-    request = talk.request
-    command = PlanRequest(
+    resource, repository = talk.place
+    request = PlanRequest(
         action="builtin/command",
-        arguments={"argv": words},
-        repository=request.repository,
-        resource=request.resource,
+        arguments={"argv": ["sh", "-c", command]},
+        repository=repository,
+        resource=resource,
         apply="review",
     )
-    _start(talk, command, text)
 
-
-def _start(talk: Conversation, request: PlanRequest, text: str) -> None:
     def create() -> None:
         plan = talk.client.plans.create(request)
         talk.say(f"Plan {plan.id} is started. Review its result when it is ready.")
@@ -224,12 +202,12 @@ def _context(talk: Conversation, argument: str) -> None:
         talk.say("Name what to look for: /context QUESTION", severity="warning")
         talk.prompt.restore("/context ")
         return
-    request = talk.request
+    resource, repository = talk.place
 
     def read() -> None:
-        place = None if request.resource is not None else Path(request.repository)
+        place = None if resource is not None else Path(repository)
         found = talk.client.context.ask(
-            argument, resource=request.resource, repository=place, fragments=False, rerank=False
+            argument, resource=resource, repository=place, fragments=False, rerank=False
         )
         lines = [f"{one.path}  {one.score:.2f}" for one in found.ranking[:_MOST_FILES]]
         shown = "\n".join(lines) or "No file matches."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -92,6 +93,13 @@ class Conversation(Vertical):
     def prompt(self) -> Prompt:
         """The prompt."""
         return self.query_one(Prompt)
+
+    @property
+    def place(self) -> tuple[str | None, str | os.PathLike[str]]:
+        """The registered resource of the session, if it has one, and its repository or directory."""
+        if self.talk is None:
+            return self.request.resource, self.request.repository
+        return self.talk.resource_name, self.talk.resource
 
     def on_mount(self) -> None:
         self.query_one("#turns").anchor()

@@ -10,6 +10,7 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from cleveragents.api.client import Client, LocalClient
+from cleveragents.api.conversations.client import ConversationRequest
 from cleveragents.api.plans.request import PlanRequest
 from cleveragents.cli.terminal_app.app import TerminalApp
 from cleveragents.cli.terminal_app.information import Information
@@ -17,7 +18,7 @@ from cleveragents.cli.terminal_app.plan_screen import PlanScreen
 from cleveragents.cli.terminal_app.start import repository_files
 from cleveragents.cli.terminal_app.turn_block import TurnBlock
 from cleveragents.plans.model.status import PlanStatus
-from tests.cli_bench import command_line
+from tests.cli_bench import command_line, paint_shop
 from tests.terminal_bench import drive, shop_client, until
 
 RULES = [{"reply": {"text": "Hello."}}]
@@ -71,7 +72,6 @@ def test_commands_before_the_first_message(client: Client) -> None:
             ("/undo", "No plans can be undone."),
             ("/open nothing", "nothing"),
             ("!", "Name a command"),
-            ("!echo '", "cannot be read"),
         ):
             await says(pilot, app, text, wanted)
         await run(pilot, app, "/plans")
@@ -106,14 +106,37 @@ def test_commands_of_a_session(client: Client) -> None:
 
 def test_a_goal_and_a_shell_command_become_plans_for_review(client: Client) -> None:
     async def play(pilot: Pilot[None], app: TerminalApp) -> None:
-        for text, action in (("!echo 'a b'", "builtin/command"), ("/plan Paint it red", "builtin/goal")):
-            await run(pilot, app, text)
-            await until(pilot, lambda: isinstance(app.screen, PlanScreen))
-            plan = client.plans.list(limit=1).items[0]
-            assert (plan.action, plan.request["apply"]) == (action, "review")
-            await pilot.press("escape")
-            await until(pilot, lambda: app.screen is app.home)
+        await run(pilot, app, "!echo 'a b' | tee c")
+        await until(pilot, lambda: isinstance(app.screen, PlanScreen))
+        plan = client.plans.list(limit=1).items[0]
+        assert (plan.action, plan.request["apply"]) == ("builtin/command", "review")
+        assert plan.request["arguments"]["argv"] == ["sh", "-c", "echo 'a b' | tee c"]
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is app.home)
+        await run(pilot, app, "/plan Paint it red")
         await until(pilot, lambda: len(app.home.board.plans) == 2)
+        plan = client.plans.list(limit=1).items[0]
+        assert (plan.action, plan.request["apply"]) == ("builtin/goal", "review")
+
+    drive(client, play)
+
+
+def test_commands_use_the_repository_of_the_opened_session(client: Client, tmp_path: Path) -> None:
+    other = paint_shop(tmp_path / "other")
+    (other / "only-here.txt").write_text("colour\n")
+    session = client.conversations.create(ConversationRequest(repository=other))
+
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        talk = app.home.conversation
+        talk.open(session.id)
+        await until(pilot, lambda: talk.talk is not None)
+        await shows(pilot, app, "/context colour only here", "only-here.txt")
+        await run(pilot, app, "/plan Paint it red")
+        await until(pilot, lambda: len(client.plans.list().items) == 1 and not talk.running)
+        await until(pilot, lambda: talk.talk is not None and len(talk.talk.plans) == 1)
+        await run(pilot, app, "!true")
+        await until(pilot, lambda: isinstance(app.screen, PlanScreen))
+        assert [plan.resource for plan in client.plans.list().items] == [str(other)] * 2
 
     drive(client, play)
 
