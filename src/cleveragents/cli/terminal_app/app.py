@@ -126,7 +126,9 @@ class Home(Screen[None]):
 
 
 class TerminalApp(App[None]):
-    """The terminal app. `files` returns the files that `@` completes; `session_id` is continued."""
+    """The terminal app. `files` returns the files that `@` completes; `session_id` is continued. `run_plans`
+    gets the plans of each session that is opened.
+    """
 
     TITLE = "CleverAgents"
     CSS: ClassVar[str] = "ToastRack { align: right top; }"  # notices do not cover the prompt
@@ -142,12 +144,15 @@ class TerminalApp(App[None]):
         *,
         session_id: str | None = None,
         prefix: str = "agents",
+        run_plans: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
         super().__init__()
         self.client = client
         self.prefix = prefix
         self.board_reads = 0
-        self._conversation = Conversation(client, request, files, session_id=session_id, prefix=prefix)
+        self._conversation = Conversation(
+            client, request, files, session_id=session_id, prefix=prefix, run_plans=run_plans
+        )
         self._events: Batches[tuple[str, ...]] = Batches(self, self._changed)
         self._reader = EventReader(client, lambda ids: self._events.put(tuple(ids)), self._lost)
         self._interrupted = 0.0

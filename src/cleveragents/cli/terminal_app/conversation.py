@@ -70,6 +70,7 @@ class Conversation(Vertical):
         *,
         session_id: str | None = None,
         prefix: str = "agents",
+        run_plans: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
         super().__init__(id="conversation")
         self.client = client
@@ -79,6 +80,7 @@ class Conversation(Vertical):
         self._files = files
         self._first = session_id
         self._prefix = prefix
+        self._run_plans = run_plans
         self._block: TurnBlock | None = None
         self._visit = 0  # counts the sessions that were opened or left
         self._pieces: Batches[tuple[TurnBlock, TurnOutputView]] = Batches(self, self._show)
@@ -151,13 +153,15 @@ class Conversation(Vertical):
         self.app.notify(plain(text), title=title, severity=severity, timeout=seconds, markup=False)
 
     def open(self, session_id: str) -> None:
-        """Open another session and follow its turn, if one runs."""
+        """Open another session and follow its turn, if one runs. On this machine, its queued plans start."""
 
         def read() -> None:
             talk = self.client.conversations.get(session_id)
             after = str(max(0, talk.turns - _SHOWN_TURNS))
             turns = self.client.conversations.turns(talk.id, limit=_SHOWN_TURNS, after=after).items
             self.call_later(self._opened, talk, turns)
+            if self._run_plans is not None:
+                self._run_plans(talk.plans)
 
         self.work(read)
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cleveragents.api.plans.available_actions import is_settled
 from cleveragents.cli.run.background import start_unless_running
+from cleveragents.core.errors import UnknownPlan
+from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.usage_wait import waiting_process
 
 if TYPE_CHECKING:
@@ -46,6 +49,16 @@ class PlanRunner:
     def run(self, plan: Plan) -> None:
         """Start the plan, or the tree it belongs to, soon. Returns at once."""
         self._threads.submit(self._ensure_run, plan.id).add_done_callback(self._report)
+
+    def run_queued(self, plan_ids: Sequence[str]) -> None:
+        """Start those of the plans that are still queued, for example because the app was killed before their
+        processes started. Returns at once.
+        """
+        for plan_id in plan_ids:
+            with suppress(UnknownPlan):  # deleted
+                plan = self.container.plan_parts.plans.get(plan_id)
+                if plan.state is PlanState.QUEUED and plan.phase is not Phase.APPLY:
+                    self.run(plan)
 
     def close(self) -> None:
         """Wait until every plan has its process."""

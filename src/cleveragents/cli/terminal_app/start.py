@@ -60,7 +60,14 @@ def open_app(session: Session, *, continues: bool) -> None:
         except click.UsageError:  # no resource of the server is this repository; the board works without one
             request = ConversationRequest()
         chosen = latest_session(session, client) if continues else None
-        app = TerminalApp(client, request, _files_here, session_id=chosen, prefix=prefix_of(session))
+        app = TerminalApp(
+            client,
+            request,
+            _files_here,
+            session_id=chosen,
+            prefix=prefix_of(session),
+            run_plans=None if runner is None else runner.run_queued,
+        )
         if runner is not None:
             runner.failed = app.report
         app.run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import pty
@@ -13,12 +14,14 @@ from pathlib import Path
 import pytest
 
 from cleveragents.api.client import LocalClient
+from cleveragents.api.conversations.client import ConversationRequest
 from cleveragents.api.plans.request import PlanRequest
+from cleveragents.cli.terminal_app.app import TerminalApp
 from cleveragents.cli.terminal_app.plan_runner import PlanRunner
 from cleveragents.plans.model.plan import Plan
 from tests.cli_bench import paint_shop, use_home
 from tests.fork_server import Forked
-from tests.terminal_bench import shop_client
+from tests.terminal_bench import shop_client, until
 
 REQUEST = PlanRequest(action="builtin/replace", arguments={"pattern": "colour", "replacement": "color"})
 
@@ -95,3 +98,35 @@ def test_a_cancelled_plan_is_not_started_and_a_failure_is_reported(
         runner.close()
         assert started == [waiting]
         assert [str(failure) for failure in failures] == ["no process"]
+
+
+def test_an_opened_session_starts_its_queued_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with shop_client(tmp_path, monkeypatch, [{"reply": {"text": "Hello."}}]) as client:
+        assert isinstance(client, LocalClient)
+        container = client.access.container
+        killed = LocalClient(container, in_front=True)  # an app that was killed before it started a process
+        session_id = killed.conversations.create(ConversationRequest()).id
+        for goal in ("Paint it red", "Paint it blue"):
+            killed.conversations.send(session_id, f"/plan {goal}")
+            killed.conversations.wait(session_id)
+        queued, paused = killed.conversations.get(session_id).plans
+        killed.plans.pause(paused)
+        started: list[str] = []
+
+        def start(state: Path, plan: Plan, overrides: object) -> bool:
+            started.append(plan.id)
+            return True
+
+        runner = PlanRunner(container, (), start)
+
+        async def run() -> None:
+            app = TerminalApp(
+                killed, ConversationRequest(), session_id=session_id, run_plans=runner.run_queued
+            )
+            async with app.run_test() as pilot:
+                await until(pilot, lambda: started == [queued])
+
+        asyncio.run(run())
+        runner.run_queued(["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A"])  # deleted meanwhile
+        runner.close()
+        assert started == [queued]
