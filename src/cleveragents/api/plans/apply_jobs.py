@@ -13,6 +13,7 @@ from cleveragents.api.plans.create import ensure_apply_request
 from cleveragents.api.plans.details import find_plan
 from cleveragents.api.plans.responses import ensure_decidable
 from cleveragents.api.plans.sandbox_state import ensure_undoable
+from cleveragents.api.plans.status_text import has_open_conflicts, waiting_for
 from cleveragents.api.reachability import ensure_reachable
 from cleveragents.core.errors import DuplicateKey, NeedsHuman, PlanError, Remedy
 from cleveragents.core.policy import Capability, Verdict
@@ -21,9 +22,11 @@ from cleveragents.plans.jobs.names import SHARED_QUEUE, home_queue, queue_of
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import status_word
 from cleveragents.plans.model.strategy import Strategy
+from cleveragents.plans.model.sub_plan import CONFLICT
 
 if TYPE_CHECKING:
     from cleveragents.app.container import Container
+    from cleveragents.app.plan_parts import PlanParts
     from cleveragents.core.json_value import JsonValue
     from cleveragents.plans.model.plan import Plan
 
@@ -44,6 +47,7 @@ def ensure_applicable(
     plan = find_plan(parts, plan_id)
     if not plan.state.ended:
         ensure_reachable(parts, plan)
+    _ensure_continued(parts, plan)
     ensure_decidable(plan)
     sandbox = parts.sandboxes.open(plan.id)
     parts.result.ensure_decided(plan, sandbox)
@@ -54,6 +58,15 @@ def ensure_applicable(
         raise PlanError(plan.id, "nothing to apply: no file was changed")
     ensure_apply_request(plan, message, to_branch)
     return plan
+
+
+def _ensure_continued(parts: PlanParts, plan: Plan) -> None:
+    """Raise `PlanError` if the conflicts of the plan are resolved, but the plan has not continued since."""
+    waits = plan.state is PlanState.WAITING and waiting_for(plan) == CONFLICT
+    if waits and plan.parent_id is None and not has_open_conflicts(parts, plan):
+        resume = Remedy("plan.resume", plan.id, text="Continue the plan, then apply it")
+        problem = "waiting: all conflicts are resolved, but the plan must continue first"
+        raise PlanError(plan.id, problem, (resume,))
 
 
 def ensure_undoable_now(container: Container, plan_id: str, *, message: str | None) -> Plan:
