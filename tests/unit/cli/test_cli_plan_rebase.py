@@ -78,10 +78,13 @@ def test_a_conflict_is_resolved_in_the_sandbox_and_applied(agents: Agents) -> No
     blocked = agents("plan", "apply", second)
     assert blocked.code == 3
     assert f"agents plan rebase {second}" in blocked.err
+    assert "you resolve the conflicts" in blocked.err
+    assert "the agent" not in blocked.err, "a plan of fixed steps has no agent"
 
     listed = agents("plan", "resolve", second)
     assert (listed.code, "by one" in listed.out, "by two" in listed.out) == (0, True, True)
     assert f"agents plan rebase {second}" in listed.err
+    assert "the agent" not in listed.err
 
     rebased = agents("plan", "rebase", second)
     assert rebased.code == 3, rebased.err
@@ -95,6 +98,11 @@ def test_a_conflict_is_resolved_in_the_sandbox_and_applied(agents: Agents) -> No
     Path(conflict["file"]).write_text(TEXT.replace("line 1\n", "by both\n").replace("line 8", "two"))
     resolved = agents("plan", "resolve", second, "text.txt", "--edited")
     assert resolved.code == 0, resolved.err
+    early = agents("plan", "apply", second)
+    assert early.code != 0
+    assert "all conflicts are resolved, but the plan must continue first" in " ".join(early.err.split())
+    assert f"agents plan resume {second}" in early.err
+    assert "Resolve each conflict" not in early.err
     assert agents("plan", "resume", second, "--yes").code == 0
     assert Path("text.txt").read_text() == TEXT.replace("line 1\n", "by both\n").replace("line 8", "two")
 

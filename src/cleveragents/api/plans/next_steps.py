@@ -187,18 +187,19 @@ def _steps_of_blocked(
     """
     ways: list[Remedy] = []
     if obstacle_of(parts, plan) is not None:
-        ways = _ways_out_of_conflict(plan)
+        ways = _ways_out_of_conflict(parts, plan)
     elif unpassed_checks(parts, plan):
         ways = _fixes(parts, plan)
     review = _step(plan, "review", "leave files out", reject=None)
     return [diff, *ways, *_offered(plan), review, apply, reject]
 
 
-def _ways_out_of_conflict(plan: Plan) -> list[Remedy]:
+def _ways_out_of_conflict(parts: PlanParts, plan: Plan) -> list[Remedy]:
     """Return the steps that merge the result with the current files."""
     if remote_of(plan.resource) is not None:
         return []
-    rebase = _step(plan, "rebase", "merge with the current files; the agent resolves conflicts")
+    resolver = "the agent resolves conflicts" if is_revisable(parts, plan) else "you resolve the conflicts"
+    rebase = _step(plan, "rebase", f"merge with the current files; {resolver}")
     shows = _step(plan, "resolve", "show the conflicts")
     return [rebase, shows, _step(plan, "resolve", "resolve a file yourself", path=None, take=None)]
 
@@ -236,7 +237,8 @@ def _steps_of_waiting(parts: PlanParts, plan: Plan) -> list[Remedy]:
         decides = _step(plan, "resolve", "resolve a file", path=None, take=None)
         if plan.phase is Phase.APPLY:  # the rebase was begun by the resolution of a file
             rebase = _step(plan, "rebase", "let the agent resolve the rest, and run the checks")
-            return [shows, decides, rebase, _step(plan, "reject", "discard the result")]
+            by_agent = [rebase] if is_revisable(parts, plan) else []
+            return [shows, decides, *by_agent, _step(plan, "reject", "discard the result")]
         return [shows, decides, replace(resume, text="then continue"), cancel]
     if waits == USAGE_LIMIT:
         return [replace(resume, text="continue now"), cancel]

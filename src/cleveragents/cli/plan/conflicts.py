@@ -146,5 +146,8 @@ def _tell_blocked(plan: PlanView, prefix: str) -> None:
     if "rebase" not in plan.can:  # a plan on a git remote
         progress(f"leave a file out, then apply the rest: `{prefix} plan review {plan.id} PATH`")
         return
-    progress(f"merge both, and let the agent resolve the conflicts: `{prefix} plan rebase {plan.id}`")
+    resolver = (
+        "let the agent resolve the conflicts" if "revise" in plan.can else "resolve the conflicts yourself"
+    )
+    progress(f"merge both, and {resolver}: `{prefix} plan rebase {plan.id}`")
     progress(f"or take a side yourself: `{prefix} plan resolve {plan.id} PATH --ours` or `--theirs`")
