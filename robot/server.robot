@@ -31,4 +31,4 @@ A User Logs In And Has A Plan Run, Approved And Applied
     File Should Say    README.md    The color of it.
     Run Through The Server    user    list
     Exit Code Should Be    1
-    Complaint Should Contain    needs the role admin
+    Complaint Should Contain    the role admin is required
