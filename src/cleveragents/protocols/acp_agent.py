@@ -28,6 +28,7 @@ from acp.exceptions import RequestError
 from cleveragents import __version__
 from cleveragents.api.conversations.client import ConversationRequest
 from cleveragents.api.plans.request import Limits
+from cleveragents.conversations.model import PLAN_COMMAND, goal_of
 from cleveragents.core.errors import CleverAgentsError, Fault, InvalidRequest, RequestRefused
 from cleveragents.core.text.redaction import redact_known_text, redact_text
 from cleveragents.protocols.acp_updates import call_update, changed_files, goal_in, phases_of, report_of
@@ -49,7 +50,6 @@ VERSION = 1
 _LOOK_SECONDS = 0.3
 _MOST_SESSIONS = 200
 _REPLAYED_TURNS = 20
-_PLAN = "/plan "
 _COMMANDS = {
     "apply": "Apply the result of the last plan to your files",
     "plan": "Start a plan with this goal",
@@ -249,8 +249,10 @@ class PlanAgent:
     async def _begun(self, session: _Session, text: str) -> list[tuple[str, int]]:
         """Return the plans that the prompt starts or continues, with the numbers of their last output."""
         found = await _asked(self._client.conversations.get, session.id)
-        command = text.removeprefix("/").partition(" ")[0] if text.startswith("/") else ""
+        command = text.split(maxsplit=1)[0][1:] if text.startswith("/") else ""
         plan = None if command == "plan" else await self._last_plan(found)
+        if plan is None and command in ("apply", "resume"):  # guard: a command is not a prompt
+            return await self._without_plan(session, found, command)
         if plan is None:
             return await self._talked(session, found, text)
         plans, seen = self._client.plans, await _asked(self._seen, plan.id)
@@ -274,6 +276,15 @@ class PlanAgent:
             return await self._talked(session, found, text)
         return [(plan.id, seen)]
 
+    async def _without_plan(
+        self, session: _Session, found: ConversationView, command: str
+    ) -> list[tuple[str, int]]:
+        """Continue the last turn after `/resume`, if it was not answered; else say that there is no plan."""
+        if command == "resume" and found.state is not None and found.state.resumable:
+            return await self._talked(session, found, None)
+        await self._say(session.id, f"There is no plan to {command} yet. Send a goal to start one.")
+        return []
+
     async def _last_plan(self, found: ConversationView) -> PlanView | None:
         """Return the last plan of the session; None if there is none, or if it was deleted."""
         if not found.plans:
@@ -282,16 +293,20 @@ class PlanAgent:
             return await _asked(self._client.plans.get, found.plans[-1])
         return None
 
-    async def _talked(self, session: _Session, found: ConversationView, text: str) -> list[tuple[str, int]]:
-        """Send the prompt as a turn, or continue the same turn after a crash; send the answer as it arrives.
-        Return the plans of the turn. A model that calls no tools gets a plan for every prompt.
+    async def _talked(
+        self, session: _Session, found: ConversationView, text: str | None
+    ) -> list[tuple[str, int]]:
+        """Send the prompt as a turn, or continue the last turn: without a prompt, or with the same one after
+        a crash. Send the answer as it arrives. Return the plans of the turn. A model that calls no tools gets
+        a plan for every prompt.
         """
         talks = self._client.conversations
-        words = text if found.calls_tools or text.startswith(_PLAN) else f"{_PLAN}{text}"
+        if text is not None and not found.calls_tools and goal_of(text) is None:
+            text = f"{PLAN_COMMAND} {text}"
         last = (await _asked(talks.turns, found.id, after=str(max(0, found.turns - 1)))).items
-        same = bool(last) and last[-1].question == words and last[-1].state.value == "interrupted"
+        same = bool(last) and last[-1].question == text and last[-1].state.value == "interrupted"
         # guard: a repeated prompt does not start a second plan after a crash
-        await (_asked(talks.resume, found.id) if same else _asked(talks.send, found.id, words))
+        await (_asked(talks.resume, found.id) if same or text is None else _asked(talks.send, found.id, text))
         self._unused.discard(found.id)
         stopping = asyncio.ensure_future(self._stopped(session))
         pieces = talks.watch(found.id)

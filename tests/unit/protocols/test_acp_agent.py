@@ -451,6 +451,28 @@ def test_cancel_stops_a_turn_that_has_no_plan(server: PlanServer) -> None:
     assert talks_of(server).get(session).state is TurnState.STOPPED
 
 
+@pytest.mark.parametrize("command", ["/apply", "/resume", "/resume\nnow"])
+def test_a_command_without_a_plan_is_no_prompt(server: PlanServer, command: str) -> None:
+    async def work(agent: ClientSideConnection, _: Editor) -> tuple[str, int]:
+        made = await agent.new_session(cwd=str(server.repository), mcp_servers=[])
+        reason = await prompted(agent, made.session_id, command)
+        return reason, talks_of(server).get(made.session_id).turns
+
+    told, editor = talked(server, Editor, work)
+    assert told == ("end_turn", 0)
+    assert "There is no plan to" in editor.said("agent_message_chunk")
+
+
+def test_resume_continues_a_turn_that_has_no_plan(server: PlanServer) -> None:
+    session, _, _ = turn(server, "where is it")
+    ours = conversation_turns.c.conversation_id == session
+    stopped = update(conversation_turns).where(ours).values(state=TurnState.STOPPED.value, answer="")
+    server.bench.container.database.write(partial(Connection.execute, statement=stopped))
+    talked(server, Editor, partial(loaded, server, session, "/resume"))
+    (answered,) = talks_of(server).turns(session).items
+    assert (answered.state, answered.question) == (TurnState.ANSWERED, "where is it")
+
+
 def test_a_repeated_prompt_after_a_crash_starts_no_second_plan(server: PlanServer) -> None:
     """The process died after it had created the plan, before it stored the end of the turn."""
     for text in ("paint the shed", "/plan paint the shed"):
@@ -514,6 +536,6 @@ def test_a_model_without_tools_gets_a_plan_for_every_prompt() -> None:
     client: Any = SimpleNamespace(conversations=talks)
     agent = PlanAgent(client, AcpOptions())
     agent.on_connect(Editor())
-    for text in ("paint it", "/plan paint it"):
+    for text in ("paint it", "/plan paint it", "/plan\npaint it"):
         asyncio.run(agent.prompt("S", [helpers.text_block(text)]))
-    assert sent == ["/plan paint it", "/plan paint it"]
+    assert sent == ["/plan paint it", "/plan paint it", "/plan\npaint it"]
