@@ -121,6 +121,10 @@ def test_a_side_can_be_taken_right_after_a_failed_apply(agents: Agents, side: st
     resolved = agents("plan", "resolve", second, "text.txt", f"--{side}")
     assert resolved.code == 0, resolved.err
     assert f"agents plan apply {second}" in resolved.err
+    shown = agents("plan", "show", second).out
+    assert "all conflicts are resolved; can be applied again" in shown
+    assert "could not be applied" not in shown
+    assert "apply the result to your files" in shown
     applied(agents, second)
     assert Path("text.txt").read_text() == TEXT.replace("line 1\n", f"{text}\n").replace("line 8", "two")
 

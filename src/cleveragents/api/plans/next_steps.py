@@ -17,6 +17,7 @@ from cleveragents.api.plans.status_text import (
     has_active_sub_plans,
     has_open_conflicts,
     is_stopped,
+    is_unblocked,
     obstacle_of,
     waiting_for,
 )
@@ -62,7 +63,8 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     elif plan.phase_state == DONE:
         steps = _steps_of_done(parts, plan, diff, apply, reject)
     elif plan.phase is Phase.APPLY and plan.state in (PlanState.CONSTRAINED, PlanState.ERRORED):
-        steps = _steps_of_blocked(parts, plan, diff, replace(apply, text="try again"), reject)
+        again = apply if is_unblocked(parts, plan) else replace(apply, text="try again")
+        steps = _steps_of_blocked(parts, plan, diff, again, reject)
     elif plan.state is PlanState.ERRORED:
         return _steps_of_failed(parts, plan, reject)
     elif plan.state in (PlanState.APPLIED, PlanState.CANCELLED):

@@ -41,6 +41,7 @@ __all__ = [
     "has_active_sub_plans",
     "has_open_conflicts",
     "is_stopped",
+    "is_unblocked",
     "obstacle_of",
     "pending_request_of",
     "plan_status",
@@ -135,6 +136,8 @@ def _explanation(parts: PlanParts, plan: Plan) -> str:
         return f"{(plan.error or '').replace(', because', ' because', 1)}; can be resumed"
     if is_unknown(plan):
         return "the outcome is unknown because the remote does not respond"
+    if is_unblocked(parts, plan):
+        return "all conflicts are resolved; can be applied again"
     return _MEANINGS.get(plan.phase_state, "")
 
 
@@ -238,6 +241,15 @@ def obstacle_of(parts: PlanParts, plan: Plan) -> JsonValue:
     rebase = last_rebase(parts.history.calls(plan.id))
     is_merged = rebase is not None and rebase.ended_at is not None and rebase.ended_at > plan.updated_at
     return None if is_merged else kept[IN_THE_WAY]
+
+
+def is_unblocked(parts: PlanParts, plan: Plan) -> bool:
+    """Return whether a conflict blocked the last apply, and the result has been merged with the files since,
+    without open conflicts.
+    """
+    kept = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+    blocked = plan.state is PlanState.CONSTRAINED and IN_THE_WAY in kept
+    return blocked and obstacle_of(parts, plan) is None and not has_open_conflicts(parts, plan)
 
 
 def _conflict_text(parts: PlanParts, plan: Plan) -> str:
