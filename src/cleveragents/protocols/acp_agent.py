@@ -28,7 +28,6 @@ from acp.exceptions import RequestError
 from cleveragents import __version__
 from cleveragents.api.conversations.client import ConversationRequest
 from cleveragents.api.plans.request import Limits
-from cleveragents.conversations.model import PLAN_COMMAND, goal_of
 from cleveragents.core.errors import CleverAgentsError, Fault, InvalidRequest, RequestRefused
 from cleveragents.core.text.redaction import redact_known_text, redact_text
 from cleveragents.protocols.acp_updates import call_update, changed_files, goal_in, phases_of, report_of
@@ -249,7 +248,7 @@ class PlanAgent:
     async def _begun(self, session: _Session, text: str) -> list[tuple[str, int]]:
         """Return the plans that the prompt starts or continues, with the numbers of their last output."""
         found = await _asked(self._client.conversations.get, session.id)
-        command = text.split(maxsplit=1)[0][1:] if text.startswith("/") else ""
+        command = _command_of(text)
         plan = None if command == "plan" else await self._last_plan(found)
         if plan is None and command in ("apply", "resume"):  # guard: a command is not a prompt
             return await self._without_plan(session, found, command)
@@ -301,8 +300,8 @@ class PlanAgent:
         a plan for every prompt.
         """
         talks = self._client.conversations
-        if text is not None and not found.calls_tools and goal_of(text) is None:
-            text = f"{PLAN_COMMAND} {text}"
+        if text is not None and not found.calls_tools and _command_of(text) != "plan":
+            text = f"/plan {text}"
         last = (await _asked(talks.turns, found.id, after=str(max(0, found.turns - 1)))).items
         same = bool(last) and last[-1].question == text and last[-1].state.value == "interrupted"
         # guard: a repeated prompt does not start a second plan after a crash
@@ -480,6 +479,11 @@ class _Calls:
                     self._ended = call.number
             after = page.next
         return updates
+
+
+def _command_of(text: str) -> str:
+    """Return the name of the command that a prompt begins with; empty if there is none."""
+    return text.split(maxsplit=1)[0][1:] if text.startswith("/") else ""
 
 
 def _question_of(plan: PlanView) -> str | None:
