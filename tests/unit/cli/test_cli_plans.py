@@ -388,6 +388,30 @@ def test_live_output_breaks_lines_that_never_end(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == f"  {'x' * 5000}\n  \\xff\n"
 
 
+def test_a_plan_whose_process_was_killed_is_found_without_its_id(
+    agents: Agents, interrupt: Interrupt
+) -> None:
+    arguments = [sys.executable, "-m", "cleveragents", *COMMAND, "sh", "-c", "echo up; sleep 1000"]
+    with Forked(arguments, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stderr is not None
+        plan_id = process.stderr.readline().split()[1].rstrip(":")
+        while process.stderr.readline() != "  up\n":
+            pass
+        assert "can be resumed" in agents("plan", "resume").err
+        assert "needs you" in agents("plan", "review").err
+        [plan] = json.loads(agents("plan", "list", "--here", "--format", "json").out)
+        assert plan["label"] == "running"
+        process.kill()
+    [plan] = json.loads(agents("plan", "list", "--here", "--format", "json").out)
+    assert plan["label"] == "running (no worker)"
+    assert "no worker is running the plan" in agents("plan", "show").out
+    assert f"{plan_id[-6:]}  running" in agents("plan", "review").err
+    with interrupt("  up", signal.SIGINT):
+        resumed = agents("plan", "resume")
+    assert resumed.code == 130
+    assert f"plan {plan_id}: " in resumed.err
+
+
 def test_a_plan_at_work_is_cancelled_from_elsewhere(agents: Agents, repository: Path) -> None:
     script = "touch half.txt; echo up; sleep 1000"
     arguments = [sys.executable, "-m", "cleveragents", *COMMAND, "sh", "-c", script]

@@ -158,7 +158,7 @@ def _of_idle(parts: PlanParts, plan: Plan) -> str:
 
 def short_status_of(parts: PlanParts, plan: Plan, status: PlanStatus | None = None) -> str:
     """Return the status with counts of sub-plans: `running (2/3 sub-plans)` or `ready (1 left out)`; for a
-    plan that waits for a usage limit, with the time of its reset.
+    plan that waits for a usage limit, with the time of its reset; `running (no worker)` if its process died.
 
     A caller that knows the status passes it, as to `status_text_of`.
     """
@@ -166,11 +166,20 @@ def short_status_of(parts: PlanParts, plan: Plan, status: PlanStatus | None = No
     until = parked_until(plan)
     if until is not None:
         return f"{told}: usage limit until {clock_time(until)}{_of_missing(parts, plan, until)}"
+    if _is_abandoned(parts, plan):
+        return f"{told} (no worker)"
     if waits_for_sub_plans(plan) or (plan.state.running and wanted_parts(plan)):
         count = count_of_parts(parts, plan)
         return f"{told} ({count} sub-plans)" if count else told
     lacks = len(left_out_of(parts, plan)) if plan.state in _RESULTS else 0
     return f"{told} ({lacks} left out)" if lacks else told
+
+
+def _is_abandoned(parts: PlanParts, plan: Plan) -> bool:
+    """Return whether the process that ran the plan died, and no worker continues the plan."""
+    if plan.state is not PlanState.PROCESSING or plan.phase is Phase.APPLY:
+        return False
+    return not (parts.lifecycle.has_worker(plan) or waits_for_worker(parts, plan))
 
 
 def _of_waiting(parts: PlanParts, plan: Plan) -> str:

@@ -42,6 +42,8 @@ _SHORTEST_ID = 4
 """A shorter word, such as `yes` or `2`, is never taken for a plan."""
 _READING = ("show", "diff")
 """The actions that change nothing."""
+_CONTINUING = ("show", "review", "resume")
+"""The actions that also have plans whose process died as candidates."""
 _RESTING = (PlanState.WAITING, PlanState.COMPLETE, PlanState.CONSTRAINED, PlanState.ERRORED)
 
 
@@ -140,10 +142,21 @@ def _candidates(client: Client, action: str, place: str | None) -> list[PlanSumm
     """Return the candidates of an action at this place, or everywhere if it is None; newest first."""
     from cleveragents.api.views import every
 
-    # An apply with an unknown outcome is still processing.
-    states = (*_RESTING, PlanState.PROCESSING)
+    # A plan whose process died, and an apply with an unknown outcome, are still processing.
+    states = (*_RESTING, PlanState.QUEUED, PlanState.PROCESSING)
     found = every(lambda after: client.plans.list(states=states, resource=place, after=after))
-    return [plan for plan in found if _FOR[action].fits(plan)]
+    continues = action in _CONTINUING
+    return [plan for plan in found if _FOR[action].fits(plan) or (continues and _is_abandoned(client, plan))]
+
+
+def _is_abandoned(client: Client, plan: PlanSummary) -> bool:
+    """Return whether the process that ran the plan died, so that the plan continues only after a resume."""
+    if not plan.state.running or plan.phase is Phase.APPLY:
+        return False
+    try:
+        return "resume" in client.plans.get(plan.id).can
+    except UnknownPlan:  # deleted meanwhile
+        return False
 
 
 def chosen_plan(client: Client, plan_id: str | None, action: str) -> str:

@@ -166,7 +166,7 @@ def _main_action(made: _Round, plan: PlanView) -> tuple[str, _Action] | None:
         return "Answer", partial(_answered, made, plan)
     if "apply" in plan.can:
         return "Apply", lambda: bool(apply_now(client, plan))
-    if "resume" in plan.can and plan.needs == "error":
+    if "resume" in plan.can and (plan.needs == "error" or plan.state.running):
         return "Continue", partial(_continued, made, partial(client.plans.resume, plan.id))
     return None
 
