@@ -257,6 +257,7 @@ TESTS: dict[str, list[str]] = {
     ],
     "plans/tools/block_edits.py": [f"{UNIT}block_edits.py"],
     "plans/tools/definition_merge.py": [f"{UNIT}definition_merge.py"],
+    "plans/execute.py": [f"{UNIT}solo.py"],
     "plans/tools/line_edits.py": [f"{UNIT}line_edits.py"],
     "core/command_rule.py": [f"{UNIT}command_rule.py"],
     "changes/model/review.py": [f"{UNIT}plan_rebase.py", f"{CLIENT}plans.py"],

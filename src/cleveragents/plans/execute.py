@@ -23,16 +23,25 @@ from cleveragents.core.clock import Clock
 from cleveragents.core.errors import ActorStopped, AgentFailed, RethinkNeeded
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_content_text, redact_text
+from cleveragents.core.tool import ToolCall
 from cleveragents.models.model.conversation import Message, MessageRole
 from cleveragents.models.ports import ModelRequest
-from cleveragents.plans.actors.actor_stage import ActorPhase, ActorTurn, OpenStage, Stage, rollback_count
+from cleveragents.plans.actors.actor_stage import (
+    ActorPhase,
+    ActorTurn,
+    OpenStage,
+    Stage,
+    current_name,
+    rollback_count,
+)
 from cleveragents.plans.conflicts.resolution import conflict_task
+from cleveragents.plans.history import PlanHistory
 from cleveragents.plans.model.comment import WITHOUT_TOOL, Comment
 from cleveragents.plans.model.correction import MOST_RETURNS
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.store.sql_plan_records import SqlCheckStore
-from cleveragents.plans.sub_plans.loop import SubPlans
+from cleveragents.plans.sub_plans.loop import TASK, SubPlans
 from cleveragents.plans.tools.line_edits import TRIED
 from cleveragents.tools.tool_results import cut, first_failure, passed_tests
 
@@ -44,6 +53,8 @@ _CHARACTERS_A_TOKEN = 4
 _SHELL = "/bin/sh: "
 _RETHINK = "rethink"
 _TRIES = 2
+_FIX = "mend"
+_NOT_BY_PEOPLE = ("undo-", "review-", f"{TASK}-")
 
 
 class RecordReview(Protocol):
@@ -82,31 +93,27 @@ class ExecutePhase:
                 return executor.left, waiting
             most = executor.actor.fix_attempts
             for number in range(1, most + 1):
-                findings = self._findings(ground, executor, rethinks, f"undo-{number}")
+                findings = self._findings(ground, executor, rethinks, number)
                 if not findings:
                     return executor.left, None
                 attempt = f"fix attempt {number} of {most}"
                 self.say(attempt)
                 # The number comes last: a model server keeps what it computed for the text before it.
                 task = f"{findings}\n\nThis is {attempt}."
-                part = _fix_part(ground, number)
-                executor.fix(part, task)
-            left = self._findings(ground, executor, rethinks, f"undo-{most + 1}")
+                executor.fix(f"{_FIX}-{number}{_series(ground)}", task)
+            left = self._findings(ground, executor, rethinks, most + 1)
             if left and executor.actor.undo_failed_fixes:
                 ground.run_checks()  # the last fix may be undone, and the latest run of a check counts
         return executor.left, None
 
-    def _findings(self, ground: ActorPhase, executor: _TaskExecutor, rethinks: bool, undo: str) -> str:
-        """Return the findings as a task for the executor; empty if there are none.
-
-        `undo` names the call that undoes the last changes, if they did not help.
-        """
+    def _findings(self, ground: ActorPhase, executor: _TaskExecutor, rethinks: bool, attempt: int) -> str:
+        """Return the findings as a task for fix attempt `attempt`; empty if there are none."""
         required = [run for run in ground.run_checks() if run.required]
         for run in required:
             if _only_a_person_fixes(run):
                 self.say(redact_text(f"the check `{run.command}` has no result: {_first_words(run.details)}"))
                 self.say("fix the check: the result cannot be applied until it runs")
-        failures = executor.keep_best(_failed(required), undo)
+        failures = executor.keep_best(_failed(required), attempt)
         return failures or self._objections(ground, executor.stage, rethinks)
 
     def _objections(self, ground: ActorPhase, stage: Stage, rethinks: bool) -> str:
@@ -165,6 +172,7 @@ class _TaskExecutor:
         self._stack = stack
         self._stage: Stage | None = None
         self._best: _Version | None = None
+        self._begun: int | None = None
         self._tried: Counter[str] = Counter()
         self.left: Mapping[str, JsonValue] = {}
 
@@ -187,36 +195,78 @@ class _TaskExecutor:
             failed = _failed(self._ground.run_checks())
             # Of several steps, one alone need not make a test pass.
             alone = len(strategy.tasks) == 1
-            failures = self.keep_best(failed, "undo-0") if alone else _failures(failed, brief=True)
+            failures = self.keep_best(failed, 0) if alone else _failures(failed, brief=True)
             # A prompt of this actor has the goal already, and a small model pays for every word.
             own = "" if words == self._ground.plan.goal and failures else words
             words = "\n\n".join(filter(None, [own, failures]))
         self.run(task.part(number), words)
 
-    def keep_best(self, failed: Sequence[CheckRun], undo: str) -> str:
-        """Return the failures as a task; empty if there are none.
+    def keep_best(self, failed: Sequence[CheckRun], attempt: int) -> str:
+        """Return the failures as a task for fix attempt `attempt`, where 0 is the task itself; empty if there
+        are none.
 
-        For an actor with `undo_failed_fixes`, changes after which no more tests pass than before are undone
-        by a call named `undo`, and the failures are those of the files from before. The task then names the
-        lines that were corrected several times without success.
+        For an actor with `undo_failed_fixes`, changes after which no more tests pass than before are undone,
+        and the failures are those of the files from before. The task then names the lines that were corrected
+        several times without success.
         """
         failures = _failures(failed, brief=self.actor.checks_first)
         execution = self._ground.execution
         if not (failures and self.actor.undo_failed_fixes) or execution is None:
             self._best = None  # work that passes the checks is never undone later
             return failures
-        states, tests = execution.history.states(self._ground.plan.id), _passed_tests(failed)
-        failures += "\n\nSome tests pass." if tests else ""
-        best, version = self._best, _Version(len(failed), tests, states, failures)
+        if self._begun is None:
+            self._begun, self._best = self._earlier(execution.history)
+        states = execution.history.states(self._ground.plan.id)
+        best, version = self._best, self._version(failed, states)
+        if attempt <= self._begun:  # guard: an interrupted attempt is judged when it has ended
+            return version.failures if best is None else best.failures
         if best is None or version.may_be_better_than(best):
             self._best = version
             self._tried.clear()
-            return failures
+            return version.failures
         if states != best.states:
-            execution.undo(undo, best.states, "no more tests pass than before")
+            execution.undo(f"undo-{attempt}", best.states, "no more tests pass than before")
         self._tried[str(self.left.get("wrong_line") or "")] += 1
         often = [line for line, times in self._tried.items() if line and times >= _TRIES]
         return "\n".join([best.failures, *(f"{TRIED}{line}" for line in often)])
+
+    def _version(self, failed: Sequence[CheckRun], states: Mapping[str, FileState | None]) -> _Version:
+        failures, tests = _failures(failed, brief=self.actor.checks_first), _passed_tests(failed)
+        return _Version(len(failed), tests, states, failures + ("\n\nSome tests pass." if tests else ""))
+
+    def _earlier(self, history: PlanHistory) -> tuple[int, _Version | None]:
+        """Return the last attempt that an earlier run of the plan began, -1 if none, and the files from
+        before it. These are the best files, because every attempt starts from the best ones.
+
+        The files are None if their checks did not fail or are unknown, or if a person changed files later.
+        """
+        ground, calls = self._ground, history.calls(self._ground.plan.id)
+        tasks, series = ground.strategy.tasks, _series(ground)
+        parts = {f"{_FIX}-{number}{series}": number for number in range(1, self.actor.fix_attempts + 1)}
+        parts |= {tasks[0].part(1): 0} if len(tasks) == 1 else {}
+        begun = {attempt: _first_call(part, calls) for part, attempt in parts.items()}
+        attempt, first = max(
+            ((number, call) for number, call in begun.items() if call is not None),
+            key=lambda one: one[0],
+            default=(-1, None),
+        )
+        if first is None:
+            return attempt, None
+        own = (f"{str(first.step).partition('.')[0]}.", *_NOT_BY_PEOPLE)
+        # guard: the edits of a person are not undone
+        if any(not str(call.step).startswith(own) for call in calls if call.number > first.number):
+            return attempt, None
+        states = history.states_before(ground.plan.id, first.number)
+        tree = ground.sandbox.tree(states)
+        runs = {
+            run.command: run
+            for run in self._executing.checks.of_plan(ground.plan.id)
+            if run.is_check_of(tree)
+        }
+        commands = [check.command for check in ground.strategy.checks]
+        failed = _failed([runs[command] for command in commands if command in runs])
+        known = bool(failed) and all(command in runs for command in commands)
+        return attempt, self._version(failed, states) if known else None
 
     def resolve(self, conflicts: Sequence[MergeConflict]) -> None:
         """Run the actor once for each merge with conflicts. A finished run that left conflicts open is not
@@ -249,8 +299,14 @@ class _TaskExecutor:
             self._executing.record_answers(plan, actor, report)
 
 
-def _fix_part(ground: ActorPhase, number: int) -> str:
-    """Return the name of the run for fix attempt `number`.
+def _first_call(part: str, calls: Sequence[ToolCall]) -> ToolCall | None:
+    """Return the first call of the run `part`; None if it made none."""
+    begins = f"{current_name(part, calls)}."
+    return next((call for call in calls if str(call.step).startswith(begins)), None)
+
+
+def _series(ground: ActorPhase) -> str:
+    """Return how the names of the present fix attempts end.
 
     A return to Strategize, added guidance and reverted work each start a new series of names, because a run
     under the name of a finished run would return its old answer. The number of a series never decreases.
@@ -258,7 +314,7 @@ def _fix_part(ground: ActorPhase, number: int) -> str:
     assert ground.execution is not None  # Execute always has one
     back = rollback_count(ground.execution.history.calls(ground.plan.id))
     times = ground.strategy.round + len(ground.strategy.guidance) + back
-    return f"mend-{number}" + (f"~{times}" if times else "")
+    return f"~{times}" if times else ""
 
 
 def _may_go_back(strategy: Strategy) -> bool:

@@ -138,9 +138,19 @@ class PlanHistory:
         """Return the differences that lead from the recorded states back to the states before the call with
         the number `checkpoint`. Raises `UnknownCheckpoint`.
         """
+        return _between(self.differences(plan_id), self._differences_before(plan_id, checkpoint))
+
+    def states_before(self, plan_id: str, checkpoint: int) -> dict[str, FileState | None]:
+        """Return the state of every file that differed from the base before the call with the number
+        `checkpoint`. Raises `UnknownCheckpoint`.
+        """
+        return {path: step.after for path, step in self._differences_before(plan_id, checkpoint).items()}
+
+    def _differences_before(self, plan_id: str, checkpoint: int) -> dict[str, Difference]:
         later = {call.changeset_id for call in self._calls_from(plan_id, checkpoint)}
-        kept = [change.entry for change in self.changes(plan_id) if change.changeset_id not in later]
-        return _between(self.differences(plan_id), differences_of(kept))
+        return differences_of(
+            change.entry for change in self.changes(plan_id) if change.changeset_id not in later
+        )
 
     def calls(self, plan_id: str) -> Sequence[ToolCall]:
         """Return all calls in order. Calls that a rollback undid, or that are to be made again, have the

@@ -11,6 +11,8 @@ import pytest
 
 from cleveragents.api.plans.create import PlanSpec, requested_plan
 from cleveragents.core.actions.model import Check
+from cleveragents.core.errors import PlanError
+from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.plans.model.plan import Phase, PlanState
 from tests.actor_plan_bench import (
     ActorPlanBench,
@@ -29,6 +31,12 @@ ALONE = (None, "builtin/solo", None)
 COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
 CHECK = Check("size", "sh check.sh")
 CODE = "def size():\n    return 1\n\n\ndef name():\n    return 'goal'\n"
+COUNTS = Check(
+    "size",
+    "sh check.sh || { grep -q goal goal.py && echo '1 failed, 1 passed in 0.1s'"
+    " || echo '2 failed in 0.1s'; exit 1; }",
+)
+WORSE = "goal.py\n```python\ndef size():\n    return 9\n\n\ndef name():\n    return 'other'\n```\n"
 RIGHT = "It is too small.\n\ngoal.py\n```python\ndef size():\n    return 2\n```\n"
 
 
@@ -103,19 +111,100 @@ def test_if_no_test_passes_solo_corrects_two_lines_and_then_writes_the_function_
 
 def test_a_fix_after_which_fewer_tests_pass_is_undone(bench: ActorPlanBench) -> None:
     """The next attempt corrects a line of the original function."""
-    worse = "goal.py\n```python\ndef size():\n    return 9\n\n\ndef name():\n    return 'other'\n```\n"
     right = rule(
         says(correction(2)), when={"first_user": r"(?s)return 1\n.*'goal'.*This is fix attempt 1 of 30"}
     )
-    check = Check(
-        "size",
-        "sh check.sh || { grep -q goal goal.py && echo '1 failed, 1 passed in 0.1s'"
-        " || echo '2 failed in 0.1s'; exit 1; }",
-    )
-    plan = bench.reached(right, rule(says(worse)), cast=ALONE, checks=[check])
+    plan = bench.reached(right, rule(says(WORSE)), cast=ALONE, checks=[COUNTS])
     assert plan.phase_state == COMPLETE, plan.error
     assert "undo" in bench.tools_of(plan)
     assert list(bench.parts.history.states(plan.id)) == ["goal.py"]
+
+
+@pytest.mark.parametrize("killed", ["undo-1", "undo-2"])
+def test_a_fix_is_undone_even_if_the_process_died_before(
+    bench: ActorPlanBench, monkeypatch: pytest.MonkeyPatch, killed: str
+) -> None:
+    """The process dies after the first edit, or after the first correction. Both break a test that passed."""
+    undo = ToolExecution.undo
+
+    def dying(self: ToolExecution, step: str, states: Any, reason: str) -> Any:
+        if step == killed:
+            raise PlanError(self.sandbox.plan_id, "the process dies")
+        return undo(self, step, states, reason)
+
+    monkeypatch.setattr(ToolExecution, "undo", dying)
+    wrong = {"wrong_line": "return 'goal'", "corrected_line": "return 'other'"}
+    plan = bench.reached(
+        rule(
+            says(correction(2)), when={"first_user": r"(?s)return 1\n.*'goal'.*This is fix attempt 2 of 30"}
+        ),
+        rule(says(json.dumps(wrong)), when={"first_user": r"This is fix attempt"}),
+        rule(says(WORSE)),
+        cast=ALONE,
+        checks=[COUNTS],
+    )
+    assert plan.error is not None
+    assert "the process dies" in plan.error
+    monkeypatch.undo()
+    plan = bench.work(bench.resume(plan))
+    assert plan.phase_state == COMPLETE, plan.error
+    assert bench.tools_of(plan).count("undo") == 2
+    assert "'other'" not in bench.diff(plan)
+    assert bench.tools_of(plan).count("correct_line") == 2
+
+
+def test_an_interrupted_attempt_is_judged_only_after_its_end(
+    bench: ActorPlanBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process dies between two edits of a task. The first one alone breaks a test."""
+    call = ToolExecution.call
+    edits: list[str] = []
+
+    def dying(self: ToolExecution, request: CallRequest) -> Any:
+        edits.extend([request.step] if request.tool == "edit_blocks" else [])
+        if len(edits) == 2:
+            raise PlanError(self.sandbox.plan_id, "the process dies")
+        return call(self, request)
+
+    monkeypatch.setattr(ToolExecution, "call", dying)
+    renamed = "goal.py\n```python\ndef name():\n    return 'other'\n```\n\n"
+    incomplete = "goal.py\n```python\ndef size():\n    # ... rest unchanged\n    return 2\n```\n"
+    plan = bench.reached(
+        rule(says(RIGHT), when={"first_user": r"size is incomplete"}),
+        rule(says(renamed + incomplete)),
+        cast=ALONE,
+        checks=[COUNTS],
+    )
+    assert plan.error is not None
+    monkeypatch.undo()
+    plan = bench.work(bench.resume(plan))
+    assert plan.phase_state == COMPLETE, plan.error
+    assert [tool for tool in bench.tools_of(plan) if tool != "show_files"] == ["edit_blocks", "edit_blocks"]
+    assert "'other'" in bench.diff(plan)
+
+
+def test_edits_of_a_person_are_not_undone_as_a_failed_fix(
+    bench: ActorPlanBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dying(self: ToolExecution, step: str, states: Any, reason: str) -> Any:
+        raise PlanError(self.sandbox.plan_id, "the process dies")
+
+    monkeypatch.setattr(ToolExecution, "undo", dying)
+    own = {"wrong_line": "return 9", "corrected_line": "return 2"}
+    plan = bench.reached(
+        rule(says(json.dumps(own)), when={"first_user": r"(?s)return 9.*This is fix attempt"}),
+        rule(says(WORSE)),
+        cast=ALONE,
+        checks=[COUNTS],
+    )
+    assert plan.error is not None
+    monkeypatch.undo()
+    (bench.sandbox(plan).root / "notes.txt").write_text("mine\n")
+    bench.parts.sandbox_edits.reread(plan)
+    plan = bench.work(bench.resume(plan))
+    assert plan.phase_state == COMPLETE, plan.error
+    assert "undo" not in bench.tools_of(plan)
+    assert set(bench.parts.history.states(plan.id)) == {"goal.py", "notes.txt"}
 
 
 def test_changes_stay_if_the_number_of_passing_tests_is_unknown(bench: ActorPlanBench) -> None:
@@ -135,21 +224,15 @@ def test_work_that_passed_the_checks_is_not_undone_with_a_later_fix(bench: Actor
     """The reviewer sends back a result that passes. The fix for that breaks every test, and is all that the
     next attempt has to correct.
     """
-    broken = "goal.py\n```python\ndef size():\n    return 9\n\n\ndef name():\n    return 'other'\n```\n"
     again = {"wrong_line": "return 9", "corrected_line": "return 2"}
-    check = Check(
-        "size",
-        "sh check.sh || { grep -q goal goal.py && echo '1 failed, 1 passed in 0.1s'"
-        " || echo '2 failed in 0.1s'; exit 1; }",
-    )
     plan = bench.reached(
         reviews(accept(), when={"first_user": "other"}),
         reviews(revise("rename it")),
-        rule(says(broken), when={"first_user": r"rename it"}),
+        rule(says(WORSE), when={"first_user": r"rename it"}),
         rule(says(json.dumps(again)), when={"first_user": r"(?s)'other'.*This is fix attempt 2 of 30"}),
         rule(says(RIGHT)),
         cast=(None, "builtin/solo", "builtin/reviewer"),
-        checks=[check],
+        checks=[COUNTS],
     )
     assert plan.phase_state == COMPLETE, plan.error
     edits = [tool for tool in bench.tools_of(plan) if tool != "show_files"]
