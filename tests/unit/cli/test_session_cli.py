@@ -45,6 +45,13 @@ def test_ask_prints_the_answer_alone(agents: Agents) -> None:
     assert (told["state"], told["read_only"], told["number"]) == ("answered", True, 1)
 
 
+def test_an_empty_question_creates_no_session(agents: Agents) -> None:
+    for question in ("", "  "):
+        refused = agents("ask", question)
+        assert (refused.code, "the question is empty" in refused.err) == (2, True)
+    assert json.loads(agents("session", "list", "--format", "json").out) == []
+
+
 def test_a_session_continues_where_it_was_left(agents: Agents) -> None:
     assert "no session" in agents("--continue").err
     talk = json.loads(agents("ask", "hello", "--format", "json").out)["conversation_id"]

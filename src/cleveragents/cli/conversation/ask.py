@@ -58,6 +58,8 @@ def ask(
     from cleveragents.cli.conversation.place import new_request
 
     question = question_of(" ".join(words) if words else None, file, command="ask")
+    if not question.strip():  # before a session is created
+        raise click.UsageError("the question is empty")
     client = session.client()
     talks = client.conversations
     if session_id is None:
