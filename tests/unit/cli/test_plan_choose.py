@@ -279,6 +279,12 @@ def test_denied_plans_and_one_named_plan_are_decided(agents: Agents) -> None:
     assert "failed" in agents("plan", "show", ran).out
 
 
+def test_nothing_is_left_to_decide_about_an_applied_plan(agents: Agents) -> None:
+    ran = agents(*REPLACE, "--yes").id
+    ended = agents("plan", "review", ran)
+    assert (ended.code, ended.err) == (0, "nothing is left to decide: the plan is applied\n")
+
+
 def test_several_approved_plans_continue_together(agents: Agents) -> None:
     made = [agents(*REPLACE, "--profile", "manual").id for _ in range(2)]
     ended = agents("plan", "review", typed="yy")

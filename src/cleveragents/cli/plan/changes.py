@@ -329,9 +329,13 @@ def _decide(session: Session, client: Client, plan_id: str | None, output: Outpu
     """
     from cleveragents.cli.plan.work import WorkOptions, interactive
 
-    if plan_id is not None and not interactive():
+    named = None if plan_id is None else client.plans.summary(plan_id)
+    if named is not None and named.state.ended:
+        progress(f"nothing is left to decide: the plan is {named.status.value}")
+        return
+    if named is not None and not interactive():
         raise click.UsageError("pass PATHS, or --changeset")
-    found = [client.plans.get(plan_id).id] if plan_id is not None else ids_to_decide(client)
+    found = ids_to_decide(client) if named is None else [named.id]
     if not found:
         progress(nothing_to_decide(client, prefix_of(session)))
         return
