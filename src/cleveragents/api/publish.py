@@ -31,6 +31,7 @@ __all__ = [
     "BRANCH",
     "PublishTarget",
     "PublishView",
+    "ensure_repository",
     "publish_directory",
     "publish_remote",
     "repository_at",
@@ -84,6 +85,18 @@ class PublishTarget:
     with_commits: bool = False
 
 
+def ensure_repository(plan: Plan) -> Path:
+    """Return the git directory of the plan's repository. Raises `PlanError` for a plain directory."""
+    from cleveragents.apply.target import git_directory_of
+    from cleveragents.sandboxes.resources import is_repository
+
+    root = Path(plan.resource)
+    directory = git_directory_of(root) if is_repository(root) else None
+    if directory is None:
+        raise PlanError(plan.id, f"cannot publish: {root} is not a git repository")
+    return directory
+
+
 def publish_directory(
     container: Container, plan: Plan, view: PlanView, target: PublishTarget, *, message: str
 ) -> Mapping[str, JsonValue]:
@@ -96,13 +109,9 @@ def publish_directory(
     """
     from cleveragents.access.model.project import new_branch
     from cleveragents.api.plans.changes import commit_message
-    from cleveragents.apply.target import git_directory_of
     from cleveragents.plans.apply_policy import ensure_checked
 
-    parts, root = container.plan_parts, Path(plan.resource)
-    directory = git_directory_of(root)
-    if directory is None:
-        raise PlanError(plan.id, f"cannot publish: {root} is not a git repository")
+    parts, root, directory = container.plan_parts, Path(plan.resource), ensure_repository(plan)
     name = new_branch(target.branch or BRANCH, plan.id)
     git = _Git(plan.id, root, directory)
     ref = f"refs/heads/{name}"

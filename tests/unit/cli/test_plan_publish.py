@@ -87,6 +87,19 @@ def test_a_result_is_pushed_and_a_pull_request_opened(
     assert "plan.published" in agents("events", "tail").out
 
 
+def test_a_plain_directory_is_not_published(
+    agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    (plain / "README.md").write_text("The colour of it.\n")
+    monkeypatch.chdir(plain)
+    plan = agents(*REPLACE, "--review").id
+    refused = agents("plan", "publish", plan)
+    assert (refused.code, "--commit" in refused.err) == (2, False)
+    assert f"cannot publish: {plain} is not a git repository" in " ".join(refused.err.split())
+
+
 def test_a_second_publish_updates_the_branch_and_no_other_branch_is_written(
     agents: Agents, repository: Path, remote: Path
 ) -> None:

@@ -349,13 +349,20 @@ class LocalPlans:
     ) -> PublishView:
         from cleveragents.access.model.project import remote_of
         from cleveragents.api.plans.apply_jobs import ensure_applicable
-        from cleveragents.api.publish import PublishTarget, PublishView, publish_directory, publish_remote
+        from cleveragents.api.publish import (
+            PublishTarget,
+            PublishView,
+            ensure_repository,
+            publish_directory,
+            publish_remote,
+        )
         from cleveragents.core.identifiers import acting_as
 
         plan = self._operated(plan_id)
         # guard: users of a server do not push with the credentials of its machine
         if remote_of(plan.resource) is not None or self._by is not None:
             return publish_remote(self, plan.id, branch, message)
+        ensure_repository(plan)
         with self._decision(plan_id) as plan:
             plan = ensure_applicable(self._container, plan.id, message="")
             view, text = self._view(plan), message or ""
