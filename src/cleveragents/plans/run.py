@@ -47,7 +47,7 @@ from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.plans.checks import CheckEnvironment, ChecksFor, SandboxSetup
 from cleveragents.plans.jobs.names import ATTEMPTS, kind_of_plan, queue_of, should_run
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.model.strategy import Strategy
+from cleveragents.plans.model.strategy import Strategy, skipped_text
 from cleveragents.plans.model.sub_plan import ended_by, is_at_rest
 from cleveragents.plans.model.usage_wait import (
     UsageWaits,
@@ -392,7 +392,11 @@ class PlanRun:
             request = CallRequest(
                 str(number), step.tool, step.arguments, granted=step.granted, timeout_seconds=left()
             )
-            problem = step.problem_with(execution.call(request))
+            call = execution.call(request)
+            skipped = None if str(number) in made else skipped_text(call)
+            if skipped is not None:
+                self._say(plan, redact_text(skipped))
+            problem = step.problem_with(call)
             if problem is not None:
                 raise PlanFailed(plan.id, problem)
 

@@ -412,6 +412,13 @@ def test_a_plan_whose_process_was_killed_is_found_without_its_id(
     assert f"plan {plan_id}: " in resumed.err
 
 
+def test_a_replace_names_the_files_that_it_skipped(agents: Agents, repository: Path) -> None:
+    (repository / "big.txt").write_text("colour\n" * ((8 << 20) // 7 + 1))
+    git(repository, "add", "big.txt")
+    ran = agents(*REPLACE, "--review")
+    assert "skipped 1 file: big.txt: larger than 8 MiB\n" in ran.err
+
+
 def test_a_plan_at_work_is_cancelled_from_elsewhere(agents: Agents, repository: Path) -> None:
     script = "touch half.txt; echo up; sleep 1000"
     arguments = [sys.executable, "-m", "cleveragents", *COMMAND, "sh", "-c", script]

@@ -119,7 +119,7 @@ def test_a_too_large_file_is_skipped_and_named(
     monkeypatch.setattr(file_search, "SEARCHED_FILE_LIMIT_BYTES", 20)
     result = grep("two", glob="*.py")
     assert result["matches"] == []
-    assert result["skipped"] == [{"path": "src/b.py", "reason": "'src/b.py' is larger than 20 bytes"}]
+    assert result["skipped"] == [{"path": "src/b.py", "reason": "larger than 20 bytes"}]
 
 
 def children() -> set[psutil.Process]:

@@ -15,12 +15,26 @@ from cleveragents.core.policy import Policy, profile
 from cleveragents.core.records import facts_of, record_of
 from cleveragents.core.tool import CallState, ToolCall
 
-__all__ = ["SETUP", "RoleAssignment", "Strategy", "StrategyStep", "Task"]
+__all__ = ["SETUP", "RoleAssignment", "Strategy", "StrategyStep", "Task", "skipped_text"]
 
 SETUP = "setup"
 """The name of the step that sets up a sandbox; other steps are named by their numbers, from 1."""
 
 _TOLD = 400
+_MOST_SKIPPED = 3
+
+
+def skipped_text(call: ToolCall) -> str | None:
+    """Return which files the call skipped, and why; None if it skipped none."""
+    result = call.result if isinstance(call.result, Mapping) else {}
+    found = result.get("skipped")
+    skipped = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list | tuple) else []
+    if not skipped:
+        return None
+    told = [f"{one.get('path')}: {one.get('reason')}" for one in skipped[:_MOST_SKIPPED]]
+    more = len(skipped) - len(told)
+    files = "1 file" if len(skipped) == 1 else f"{len(skipped)} files"
+    return f"skipped {files}: {', '.join(told)}" + (f", and {more} more" if more else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,8 @@ class ConfinedFiles:
                 _ensure_regular(path, os.fstat(descriptor))
                 data = file.read(limit + 1)
         if len(data) > limit:
-            raise ToolRefused("read", f"{path!r} is larger than {limit} bytes")
+            size = f"{limit >> 20} MiB" if limit and limit % (1 << 20) == 0 else f"{limit} bytes"
+            raise ToolRefused("read", f"{path!r} is larger than {size}")
         return data
 
     def exists(self, path: str) -> bool:

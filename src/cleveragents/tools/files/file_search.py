@@ -84,7 +84,8 @@ def _searchable(files: SandboxFiles, found: FoundFile) -> str | Skipped | None:
     try:
         data = files.read(found.path, limit_bytes=SEARCHED_FILE_LIMIT_BYTES)
     except (ToolRefused, OutsideSandbox) as refused:
-        return Skipped(path=found.path, reason=refused.reason)
+        reason = refused.reason.removeprefix(f"{found.path!r} is ")
+        return Skipped(path=found.path, reason=reason)
     if looks_binary(data):
         return None
     try:
