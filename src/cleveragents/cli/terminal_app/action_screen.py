@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from cleveragents.cli.terminal_app.client_screen import ClientScreen, error_lines
-from cleveragents.cli.terminal_app.dialogs import ActionDialog, Done, Question, Refused, Values
+from cleveragents.cli.terminal_app.dialogs import ActionDialog, DialogQuestion, Done, RefusedAction, Values
 from cleveragents.cli.terminal_app.plan_actions import PlanActions
 
 if TYPE_CHECKING:
@@ -100,7 +100,9 @@ class ActionScreen(ClientScreen[None], Generic[_Facts]):
         self._asking = True
         self.call(act, partial(self._prepared, done), self._not_prepared)
 
-    def open(self, question: Question, name: str, values: Values | None = None, problem: str = "") -> None:
+    def open(
+        self, question: DialogQuestion, name: str, values: Values | None = None, problem: str = ""
+    ) -> None:
         """Open a dialog with this question. `name` is the action."""
         self.app.push_screen(ActionDialog(question, values, problem), partial(self._answered, name))
 
@@ -134,15 +136,15 @@ class ActionScreen(ClientScreen[None], Generic[_Facts]):
             self._again = False
             self.reload()
 
-    def _answered(self, name: str, outcome: Done | Refused | None) -> None:
-        if isinstance(outcome, Refused):
+    def _answered(self, name: str, outcome: Done | RefusedAction | None) -> None:
+        if isinstance(outcome, RefusedAction):
             self.report(outcome.error)
             self.reload(partial(self._ask_again, name, outcome))
         elif isinstance(outcome, Done):
             self.inform(outcome.message)
             self.reload()
 
-    def _ask_again(self, name: str, refused: Refused) -> None:
+    def _ask_again(self, name: str, refused: RefusedAction) -> None:
         """Ask about the plan as it is now, if it still offers the action. The typed text stays."""
         if self.offers(name):
             self.ask(name, refused.values, "\n".join(error_lines(refused.error, self.prefix)))

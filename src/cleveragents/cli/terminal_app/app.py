@@ -21,8 +21,8 @@ from textual.widgets import Footer, Static
 from textual.worker import Worker, WorkerState
 
 from cleveragents.cli.session import collect_often
-from cleveragents.cli.terminal_app.board import Board, PlanChosen
-from cleveragents.cli.terminal_app.conversation import Conversation, TurnEnded
+from cleveragents.cli.terminal_app.board import PlanBoard, PlanChosen
+from cleveragents.cli.terminal_app.conversation import ConversationPane, TurnEnded
 from cleveragents.cli.terminal_app.events import Batches, EventReader
 from cleveragents.cli.terminal_app.messages import PlanChanged
 from cleveragents.cli.terminal_app.notices import error_text, notify_error
@@ -64,10 +64,10 @@ class Home(Screen[None]):
         Binding("f1", "help", "Help"),
     ]
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: ConversationPane) -> None:
         super().__init__()
         self.conversation = conversation
-        self.board = Board()
+        self.board = PlanBoard()
         self.board.border_title = "Plans"
         self.connection = Static("", id="connection", markup=False)
         self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (90, "-wide")]
@@ -150,7 +150,7 @@ class TerminalApp(App[None]):
         self.client = client
         self.prefix = prefix
         self.board_reads = 0
-        self._conversation = Conversation(
+        self._conversation = ConversationPane(
             client, request, files, session_id=session_id, prefix=prefix, run_plans=run_plans
         )
         self._events: Batches[tuple[str, ...]] = Batches(self, self._changed)

@@ -22,7 +22,7 @@ from cleveragents.plans.model.status import PlanStatus
 if TYPE_CHECKING:
     from cleveragents.api.plans.views import PlanSummary
 
-__all__ = ["GROUPS", "Board", "PlanChosen", "group_of", "grouped"]
+__all__ = ["GROUPS", "PlanBoard", "PlanChosen", "group_of", "grouped"]
 
 GROUPS = {
     "needs": "Needs you",
@@ -81,10 +81,10 @@ def _urgency(plan: PlanSummary) -> int:
     return _URGENCY.index(plan.needs) if plan.needs in _URGENCY else len(_URGENCY)
 
 
-class Board(OptionList):
+class PlanBoard(OptionList):
     """The list of plans. Enter opens the highlighted plan."""
 
-    DEFAULT_CSS: ClassVar[str] = "Board { text-wrap: nowrap; text-overflow: ellipsis; }"
+    DEFAULT_CSS: ClassVar[str] = "PlanBoard { text-wrap: nowrap; text-overflow: ellipsis; }"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select", "Open plan")]
 
     def __init__(self) -> None:

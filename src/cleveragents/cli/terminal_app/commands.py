@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleveragents.api.plans.request import PlanRequest
-from cleveragents.cli.terminal_app.board import Board, PlanChosen
+from cleveragents.cli.terminal_app.board import PlanBoard, PlanChosen
 from cleveragents.cli.terminal_app.information import Information
 from cleveragents.plans.model.plan import Phase, PlanState
 
 if TYPE_CHECKING:
     from cleveragents.api.plans.views import PlanSummary
-    from cleveragents.cli.terminal_app.conversation import Conversation
+    from cleveragents.cli.terminal_app.conversation import ConversationPane
 
 __all__ = ["COMMANDS", "PromptCommand", "run_command"]
 
@@ -27,10 +27,10 @@ class PromptCommand:
 
     name: str
     help: str
-    run: Callable[[Conversation, str], None]
+    run: Callable[[ConversationPane, str], None]
 
 
-def run_command(talk: Conversation, text: str) -> None:
+def run_command(talk: ConversationPane, text: str) -> None:
     """Run `/NAME ARGUMENT` or `!COMMAND`. A text that names no command returns to the prompt."""
     if text.startswith("!"):
         _shell(talk, text)
@@ -44,7 +44,7 @@ def run_command(talk: Conversation, text: str) -> None:
     found.run(talk, argument.strip())
 
 
-def _help(talk: Conversation, argument: str) -> None:
+def _help(talk: ConversationPane, argument: str) -> None:
     lines = [f"/{one.name.ljust(9)} {one.help}" for one in COMMANDS]
     lines += ["", *_KEYS]
     talk.app.push_screen(Information("Commands and keys", "\n".join(lines)))
@@ -61,11 +61,11 @@ _KEYS = (
 )
 
 
-def _new(talk: Conversation, argument: str) -> None:
+def _new(talk: ConversationPane, argument: str) -> None:
     talk.call_later(talk.start_new)
 
 
-def _sessions(talk: Conversation, argument: str) -> None:
+def _sessions(talk: ConversationPane, argument: str) -> None:
     if argument:
         talk.open(argument)
         return
@@ -79,7 +79,7 @@ def _sessions(talk: Conversation, argument: str) -> None:
     talk.work(read)
 
 
-def _plan(talk: Conversation, argument: str) -> None:
+def _plan(talk: ConversationPane, argument: str) -> None:
     if not argument:
         talk.say("Name the goal: /plan GOAL", severity="warning")
         talk.prompt.restore("/plan ")
@@ -87,7 +87,7 @@ def _plan(talk: Conversation, argument: str) -> None:
     talk.send(f"/plan {argument}")
 
 
-def _shell(talk: Conversation, text: str) -> None:
+def _shell(talk: ConversationPane, text: str) -> None:
     command = text[1:].strip()
     if not command:
         talk.say("Name a command: !COMMAND runs it in a sandbox.", severity="warning")
@@ -109,7 +109,7 @@ def _shell(talk: Conversation, text: str) -> None:
     talk.work(create, failed=lambda: talk.prompt.restore(text))
 
 
-def _choose(talk: Conversation, argument: str, fits: Callable[[PlanSummary], bool], purpose: str) -> None:
+def _choose(talk: ConversationPane, argument: str, fits: Callable[[PlanSummary], bool], purpose: str) -> None:
     """Open the plan that the argument names, or the only fitting plan of the session or of the board."""
     if argument:
 
@@ -118,7 +118,7 @@ def _choose(talk: Conversation, argument: str, fits: Callable[[PlanSummary], boo
 
         talk.work(read)
         return
-    plans = [plan for plan in talk.screen.query_one(Board).plans.values() if fits(plan)]
+    plans = [plan for plan in talk.screen.query_one(PlanBoard).plans.values() if fits(plan)]
     started = () if talk.talk is None else talk.talk.plans
     found = [plan for plan in plans if plan.id in started] or plans
     if len(found) == 1:
@@ -129,7 +129,7 @@ def _choose(talk: Conversation, argument: str, fits: Callable[[PlanSummary], boo
         talk.say(f"No plans {purpose}.", severity="warning")
 
 
-def _apply(talk: Conversation, argument: str) -> None:
+def _apply(talk: ConversationPane, argument: str) -> None:
     _choose(talk, argument, _has_result, "have a result to apply")
 
 
@@ -137,19 +137,19 @@ def _has_result(plan: PlanSummary) -> bool:
     return plan.needs == "review" or (plan.needs is not None and plan.phase is Phase.APPLY)
 
 
-def _undo(talk: Conversation, argument: str) -> None:
+def _undo(talk: ConversationPane, argument: str) -> None:
     _choose(talk, argument, lambda plan: plan.state is PlanState.APPLIED, "can be undone")
 
 
-def _open(talk: Conversation, argument: str) -> None:
+def _open(talk: ConversationPane, argument: str) -> None:
     _choose(talk, argument, lambda plan: plan.needs is not None, "need you")
 
 
-def _plans(talk: Conversation, argument: str) -> None:
-    talk.screen.query_one(Board).focus()
+def _plans(talk: ConversationPane, argument: str) -> None:
+    talk.screen.query_one(PlanBoard).focus()
 
 
-def _model(talk: Conversation, argument: str) -> None:
+def _model(talk: ConversationPane, argument: str) -> None:
     if argument:
         talk.call_later(talk.start_new, model=argument)
         talk.say(f"The next message starts a new session with {argument}.")
@@ -170,7 +170,7 @@ def _model(talk: Conversation, argument: str) -> None:
     talk.work(read)
 
 
-def _budget(talk: Conversation, argument: str) -> None:
+def _budget(talk: ConversationPane, argument: str) -> None:
     known = talk.talk
     if known is None:
         talk.say("The session has spent nothing yet.")
@@ -197,7 +197,7 @@ def _of(limit: float | None) -> str:
     return "" if limit is None else f" of {limit:,}"
 
 
-def _context(talk: Conversation, argument: str) -> None:
+def _context(talk: ConversationPane, argument: str) -> None:
     if not argument:
         talk.say("Name what to look for: /context QUESTION", severity="warning")
         talk.prompt.restore("/context ")
@@ -217,7 +217,7 @@ def _context(talk: Conversation, argument: str) -> None:
     talk.work(read)
 
 
-def _compact(talk: Conversation, argument: str) -> None:
+def _compact(talk: ConversationPane, argument: str) -> None:
     known = talk.talk
     if known is None:
         talk.say("Nothing to summarise.")
@@ -231,7 +231,7 @@ def _compact(talk: Conversation, argument: str) -> None:
     talk.work(call)
 
 
-def _fork(talk: Conversation, argument: str) -> None:
+def _fork(talk: ConversationPane, argument: str) -> None:
     known = talk.talk
     if known is None:
         talk.say("There is no session to copy yet.")
@@ -243,17 +243,17 @@ def _fork(talk: Conversation, argument: str) -> None:
     talk.work(copy)
 
 
-def _init(talk: Conversation, argument: str) -> None:
+def _init(talk: ConversationPane, argument: str) -> None:
     talk.say(
         "Quit, run `agents init` in a shell, then start agents again: it asks for the key of a provider."
     )
 
 
-def _theme(talk: Conversation, argument: str) -> None:
+def _theme(talk: ConversationPane, argument: str) -> None:
     talk.app.action_change_theme()
 
 
-def _quit(talk: Conversation, argument: str) -> None:
+def _quit(talk: ConversationPane, argument: str) -> None:
     talk.app.exit()
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     )
     from cleveragents.cli.terminal_app.turn_block import TurnBlock
 
-__all__ = ["Conversation", "TurnEnded"]
+__all__ = ["ConversationPane", "TurnEnded"]
 
 _SHOWN_TURNS = 30
 _NOTICE_SECONDS, _ERROR_SECONDS = 6.0, 12.0
@@ -51,15 +51,15 @@ class TurnEnded(Message):
         self.turn = turn
 
 
-class Conversation(Vertical):
+class ConversationPane(Vertical):
     """A session with the assistant. A new one is created with the first message.
 
     Only the loop of the app changes its fields; worker threads pass results with `call_later`.
     """
 
     DEFAULT_CSS: ClassVar[str] = """
-    Conversation #turns { height: 1fr; }
-    Conversation #activity { height: auto; max-height: 2; color: $text-muted; padding: 0 1; }
+    ConversationPane #turns { height: 1fr; }
+    ConversationPane #activity { height: auto; max-height: 2; color: $text-muted; padding: 0 1; }
     """
 
     def __init__(

@@ -26,7 +26,17 @@ if TYPE_CHECKING:
     from textual import events
     from textual.app import ComposeResult
 
-__all__ = ["ActionDialog", "Choice", "Done", "Field", "PickDialog", "Question", "Refused", "Tell", "Values"]
+__all__ = [
+    "ActionDialog",
+    "DialogChoice",
+    "DialogField",
+    "DialogQuestion",
+    "Done",
+    "PickDialog",
+    "RefusedAction",
+    "Tell",
+    "Values",
+]
 
 _STYLE = """
 {0} {{ align: center middle; }}
@@ -50,7 +60,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class DialogChoice:
     """A possible response: its key, its label, and the call of the client. The call gets the typed texts, and
     returns a message for the user.
     """
@@ -61,7 +71,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class DialogField:
     """A text to type: on one line, or in a box of several lines."""
 
     name: str
@@ -71,7 +81,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class DialogQuestion:
     """The content of a dialog. With fields, Enter sends the first choice.
 
     A dialog that `stays` shows an error about the state of the plan itself, instead of closing.
@@ -79,8 +89,8 @@ class Question:
 
     title: str
     lines: Sequence[str]
-    choices: Sequence[Choice]
-    fields: Sequence[Field] = ()
+    choices: Sequence[DialogChoice]
+    fields: Sequence[DialogField] = ()
     stays: bool = False
 
 
@@ -92,7 +102,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedAction:
     """The plan does not allow the action any more. `values` are the typed texts."""
 
     error: Exception
@@ -116,13 +126,13 @@ class TextBox(TextArea):
             await super()._on_key(event)
 
 
-class ActionDialog(ModalScreen[Done | Refused | None], ClientScreen[Done | Refused | None]):
+class ActionDialog(ModalScreen[Done | RefusedAction | None], ClientScreen[Done | RefusedAction | None]):
     """A dialog for one action on a plan. Closes with None if the user does not choose."""
 
     DEFAULT_CSS = _STYLE.format("ActionDialog")
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", "Back")]
 
-    def __init__(self, question: Question, values: Values | None = None, problem: str = "") -> None:
+    def __init__(self, question: DialogQuestion, values: Values | None = None, problem: str = "") -> None:
         super().__init__()
         self.question = question
         self._values = dict(values or {})
@@ -179,7 +189,7 @@ class ActionDialog(ModalScreen[Done | Refused | None], ClientScreen[Done | Refus
             keys = [(choice.key, choice.label) for choice in self.question.choices]
         return [*keys, ("esc", "Back")]
 
-    def _choose(self, choice: Choice) -> None:
+    def _choose(self, choice: DialogChoice) -> None:
         if self._busy:
             return
         self._busy = True
@@ -187,7 +197,7 @@ class ActionDialog(ModalScreen[Done | Refused | None], ClientScreen[Done | Refus
         values = {field.name: self._text_of(field) for field in self.question.fields}
         self.call(partial(choice.act, values, self.tell), self._done, partial(self._failed, values))
 
-    def _text_of(self, field: Field) -> str:
+    def _text_of(self, field: DialogField) -> str:
         if field.several_lines:
             return self.query_one(f"#{field.name}", TextBox).text
         return self.query_one(f"#{field.name}", Input).value
@@ -198,7 +208,7 @@ class ActionDialog(ModalScreen[Done | Refused | None], ClientScreen[Done | Refus
     def _failed(self, values: Values, error: Exception) -> None:
         self._busy = False
         if isinstance(error, PlanError | StalePlan) and not self.question.stays:
-            self.dismiss(Refused(error, values))
+            self.dismiss(RefusedAction(error, values))
         else:
             self._say("\n".join(error_lines(error, self.prefix)))
 

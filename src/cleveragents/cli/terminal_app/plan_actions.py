@@ -22,7 +22,7 @@ from cleveragents.cli.plan.correct import preview_lines
 from cleveragents.cli.plan.view import change_lines
 from cleveragents.cli.plan.work import DISCARD_IT, asking_call, longer_approvals
 from cleveragents.cli.terminal_app.client_screen import visible
-from cleveragents.cli.terminal_app.dialogs import Choice, Field, Question, Tell, Values
+from cleveragents.cli.terminal_app.dialogs import DialogChoice, DialogField, DialogQuestion, Tell, Values
 from cleveragents.core.errors import PlanError, RequestRefused, StalePlan
 from cleveragents.core.json_value import JsonValue
 
@@ -74,7 +74,7 @@ class PlanActions:
     def __init__(self, client: Client, plan_id: str) -> None:
         self._client = client
         self._plan_id = plan_id
-        self._questions: Mapping[str, Callable[[PlanView], Question]] = {
+        self._questions: Mapping[str, Callable[[PlanView], DialogQuestion]] = {
             "approve": self._approve,
             "deny": self._deny,
             "answer": self._answer,
@@ -89,7 +89,7 @@ class PlanActions:
             "cancel": self._cancel,
         }
 
-    def question(self, name: str) -> Question:
+    def question(self, name: str) -> DialogQuestion:
         """Return the question of an action. Raises `PlanError` if the plan does not offer the action now."""
         plan = self._client.plans.get(self._plan_id)
         if name not in plan.can:
@@ -103,7 +103,7 @@ class PlanActions:
         nodes = every(lambda after: self._client.plans.decisions(self._plan_id, after=after))
         return [node for node in nodes if isinstance(node, DecisionNode) and node.state == "active"]
 
-    def correction(self, number: int | None) -> Question:
+    def correction(self, number: int | None) -> DialogQuestion:
         """Return the question for guidance: about a decision, with what the correction undoes, or about
         nothing in particular.
         """
@@ -116,12 +116,12 @@ class PlanActions:
             return "corrected"
 
         title = "Add guidance?" if number is None else f"Correct decision {number}?"
-        field = Field(_TEXT, "Guidance: what to do instead, and why", several_lines=True)
-        return Question(title, lines, [Choice("enter", "Correct", act)], [field], stays=True)
+        field = DialogField(_TEXT, "Guidance: what to do instead, and why", several_lines=True)
+        return DialogQuestion(title, lines, [DialogChoice("enter", "Correct", act)], [field], stays=True)
 
     def comment(
         self, path: str | None = None, line: int | None = None, *, before: bool = False, shown: str = ""
-    ) -> Question:
+    ) -> DialogQuestion:
         """Return the question for a comment: on the plan, or on a line of a file. `shown` is that line."""
 
         def act(values: Values, tell: Tell) -> str:
@@ -136,8 +136,10 @@ class PlanActions:
 
         place = "the plan" if path is None else f"{path}:{line}{' (before the change)' if before else ''}"
         lines = [f"> {shown}"] if shown else []
-        field = Field(_TEXT, "The agent gets it when you request changes.", several_lines=True)
-        return Question(f"Comment on {place}", lines, [Choice("enter", "Comment", act)], [field], stays=True)
+        field = DialogField(_TEXT, "The agent gets it when you request changes.", several_lines=True)
+        return DialogQuestion(
+            f"Comment on {place}", lines, [DialogChoice("enter", "Comment", act)], [field], stays=True
+        )
 
     def _ensure_unchanged(self, path: str, line: int, side: Side, shown: str) -> None:
         """Raise `PlanError` if the line is no longer the one that was shown. Lines of binary or very large
@@ -151,7 +153,7 @@ class PlanActions:
         if now != shown and not (shown.endswith("…") and now.startswith(shown[:-1])):
             raise PlanError(self._plan_id, f"{path}:{line} has changed; go back and look at it again")
 
-    def _approve(self, plan: PlanView) -> Question:
+    def _approve(self, plan: PlanView) -> DialogQuestion:
         number, lines = self._pending_call(plan)
         scopes, rule = longer_approvals(plan, number)
 
@@ -160,16 +162,16 @@ class PlanActions:
             self._client.plans.approve(plan.id, call=number, scope=scope, pattern=pattern)
             return f"approved: call {number}"
 
-        choices = [Choice("y", "Approve once", partial(act, "once"))]
+        choices = [DialogChoice("y", "Approve once", partial(act, "once"))]
         if plan.approval is not None:
             places = {"plan": plan.approval.plan_scope, "project": plan.approval.project_scope}
             choices += [
-                Choice(_SCOPE_KEYS[scope], f"Approve `{rule}` in {places[scope]}", partial(act, scope))
+                DialogChoice(_SCOPE_KEYS[scope], f"Approve `{rule}` in {places[scope]}", partial(act, scope))
                 for scope in scopes.values()
             ]
-        return Question("Approve this call?", lines, choices)
+        return DialogQuestion("Approve this call?", lines, choices)
 
-    def _deny(self, plan: PlanView) -> Question:
+    def _deny(self, plan: PlanView) -> DialogQuestion:
         number, lines = self._pending_call(plan)
 
         def act(values: Values, tell: Tell) -> str:
@@ -177,8 +179,8 @@ class PlanActions:
             self._client.plans.deny(plan.id, call=number, reason=reason)
             return f"denied: call {number}"
 
-        field = Field(_TEXT, "Reason for the agent (optional)", several_lines=True)
-        return Question("Deny this call?", lines, [Choice("enter", "Deny", act)], [field])
+        field = DialogField(_TEXT, "Reason for the agent (optional)", several_lines=True)
+        return DialogQuestion("Deny this call?", lines, [DialogChoice("enter", "Deny", act)], [field])
 
     def _pending_call(self, plan: PlanView) -> tuple[int, list[str]]:
         """Return the number of the pending call, and the call in full."""
@@ -195,7 +197,7 @@ class PlanActions:
             f"in {plan.place}",
         ]
 
-    def _answer(self, plan: PlanView) -> Question:
+    def _answer(self, plan: PlanView) -> DialogQuestion:
         waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
         choices = waiting.get("choices")
         offered = [*dict.fromkeys(map(str, choices))] if isinstance(choices, Sequence) else []
@@ -211,11 +213,13 @@ class PlanActions:
         lines = [str(waiting.get("what") or plan.meaning)]
         if offered and len(offered) <= len(_ANSWER_KEYS):
             keys = zip(_ANSWER_KEYS, offered, strict=False)
-            return Question("Answer", lines, [Choice(key, one, partial(act, one)) for key, one in keys])
-        field = Field(_TEXT, "Your answer", several_lines=True)
-        return Question("Answer", lines, [Choice("enter", "Answer", partial(act, None))], [field])
+            return DialogQuestion(
+                "Answer", lines, [DialogChoice(key, one, partial(act, one)) for key, one in keys]
+            )
+        field = DialogField(_TEXT, "Your answer", several_lines=True)
+        return DialogQuestion("Answer", lines, [DialogChoice("enter", "Answer", partial(act, None))], [field])
 
-    def _budget(self, plan: PlanView) -> Question:
+    def _budget(self, plan: PlanView) -> DialogQuestion:
         plans = self._client.plans
         budget = plans.budget(plan.id)
 
@@ -234,9 +238,9 @@ class PlanActions:
         waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
         asked = [f"Waiting: {waiting['what']}"] if waiting.get("for") == "budget" else []
         lines = [*asked, f"Spent: {cost}, {spent}", "A limit is a total for the plan and its sub-plans."]
-        return Question("Raise the budget?", lines, [Choice("enter", "Raise", act)], fields)
+        return DialogQuestion("Raise the budget?", lines, [DialogChoice("enter", "Raise", act)], fields)
 
-    def _apply(self, plan: PlanView) -> Question:
+    def _apply(self, plan: PlanView) -> DialogQuestion:
         shown = plan.changes, plan.left_out
 
         def act(values: Values, tell: Tell) -> str:
@@ -249,60 +253,64 @@ class PlanActions:
 
         lines = [f"Apply to {plan.place}:", *change_lines(plan), *_check_lines(plan)]
         lines += [f"left out: {name}" for name in plan.left_out]
-        return Question("Apply the result?", lines, [Choice("y", "Apply", act)])
+        return DialogQuestion("Apply the result?", lines, [DialogChoice("y", "Apply", act)])
 
-    def _discard(self, plan: PlanView) -> Question:
+    def _discard(self, plan: PlanView) -> DialogQuestion:
         def act(values: Values, tell: Tell) -> str:
             self._client.plans.discard(plan.id, version=plan.version)
             return "discarded"
 
         lines = [*(change_lines(plan) if plan.changes else []), "Your files stay as they are."]
-        return Question(DISCARD_IT, lines, [Choice("y", "Discard", act)])
+        return DialogQuestion(DISCARD_IT, lines, [DialogChoice("y", "Discard", act)])
 
-    def _undo(self, plan: PlanView) -> Question:
+    def _undo(self, plan: PlanView) -> DialogQuestion:
         def act(values: Values, tell: Tell) -> str:
             done = self._client.plans.undo(plan.id, progress=tell).last_apply
             files = len(plan.changes) if done is None else done.files
             return f"undone in {counted(files, 'file')} of {plan.place}"
 
         lines = [f"Undo in {plan.place}; later edits stay:", *change_lines(plan)]
-        return Question("Undo the apply?", lines, [Choice("y", "Undo", act)])
+        return DialogQuestion("Undo the apply?", lines, [DialogChoice("y", "Undo", act)])
 
-    def _revise(self, plan: PlanView) -> Question:
+    def _revise(self, plan: PlanView) -> DialogQuestion:
         def act(values: Values, tell: Tell) -> str:
             self._client.plans.revise(plan.id, values[_TEXT])
             return "changes requested"
 
         sent = f"{counted(plan.open_comments, 'open comment')} and your message go to the agent."
-        field = Field(_TEXT, "Message for the agent (optional with comments)", several_lines=True)
-        return Question("Request changes?", [sent], [Choice("enter", "Request changes", act)], [field])
+        field = DialogField(_TEXT, "Message for the agent (optional with comments)", several_lines=True)
+        return DialogQuestion(
+            "Request changes?", [sent], [DialogChoice("enter", "Request changes", act)], [field]
+        )
 
-    def _continue(self, label: str, act_on: Callable[[str], PlanView], plan: PlanView) -> Question:
+    def _continue(self, label: str, act_on: Callable[[str], PlanView], plan: PlanView) -> DialogQuestion:
         def act(values: Values, tell: Tell) -> str:
             act_on(plan.id)
             return "the plan continues"
 
         steps = [step.text for step in plan.steps if step.action == f"plan.{label.lower()}"]
         lines = [plan.meaning, *([plan.error] if plan.error else []), *steps[:1]]
-        return Question(f"{label}?", lines, [Choice("y", label, act)])
+        return DialogQuestion(f"{label}?", lines, [DialogChoice("y", label, act)])
 
-    def _pause(self, plan: PlanView) -> Question:
+    def _pause(self, plan: PlanView) -> DialogQuestion:
         def act(values: Values, tell: Tell) -> str:
             self._client.plans.pause(plan.id)
             return "the plan pauses"
 
         lines = ["Finished calls stay; the call in progress is made again after a resume."]
-        return Question("Pause the plan and its sub-plans?", lines, [Choice("y", "Pause", act)])
+        return DialogQuestion("Pause the plan and its sub-plans?", lines, [DialogChoice("y", "Pause", act)])
 
-    def _cancel(self, plan: PlanView) -> Question:
+    def _cancel(self, plan: PlanView) -> DialogQuestion:
         def act(values: Values, tell: Tell) -> str:
             reason = values[_TEXT].strip()
             self._client.plans.cancel(plan.id, reason=reason or CANCELLED)
             return "the plan is cancelled"
 
         lines = ["Ends the plan, its sub-plans and all their processes. Its result can no longer be applied."]
-        field = Field(_TEXT, "Reason (optional)")
-        return Question("Cancel the plan?", lines, [Choice("enter", "Cancel the plan", act)], [field])
+        field = DialogField(_TEXT, "Reason (optional)")
+        return DialogQuestion(
+            "Cancel the plan?", lines, [DialogChoice("enter", "Cancel the plan", act)], [field]
+        )
 
 
 def _argument_lines(arguments: object) -> list[str]:
@@ -329,12 +337,12 @@ def _check_lines(plan: PlanView) -> list[str]:
     ]
 
 
-def _limit_fields(limits: LimitsView) -> list[Field]:
+def _limit_fields(limits: LimitsView) -> list[DialogField]:
     return [
-        Field("max_usd", "Dollars", "" if limits.usd is None else f"{limits.usd:.10g}"),
-        Field("max_tokens", "Tokens", "" if limits.tokens is None else str(limits.tokens)),
-        Field("max_steps", "Model calls", "" if limits.steps is None else str(limits.steps)),
-        Field(
+        DialogField("max_usd", "Dollars", "" if limits.usd is None else f"{limits.usd:.10g}"),
+        DialogField("max_tokens", "Tokens", "" if limits.tokens is None else str(limits.tokens)),
+        DialogField("max_steps", "Model calls", "" if limits.steps is None else str(limits.steps)),
+        DialogField(
             "timeout", "Time, such as 30m", "" if limits.seconds is None else duration_text(limits.seconds)
         ),
     ]
