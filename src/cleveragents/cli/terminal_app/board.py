@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -46,6 +46,7 @@ _GROUP_OF = {
 }
 _URGENCY = ("approval", "question", "budget", "conflict", "error", "review")
 _MOST_DONE = 20
+_AGE_SECONDS = 10.0
 """Ended plans on the board; `agents plan list` lists all of them."""
 
 
@@ -91,6 +92,14 @@ class PlanBoard(OptionList):
         super().__init__(id="board", markup=False)
         self._shown: list[tuple[str | None, str]] = []
         self.plans: dict[str, PlanSummary] = {}
+
+    def on_mount(self) -> None:
+        self.set_interval(_AGE_SECONDS, self.update_ages)
+
+    def update_ages(self) -> None:
+        """Show how long ago each plan changed, as of now."""
+        if self.plans:
+            self.show(list(self.plans.values()), datetime.now(UTC))
 
     @property
     def plan_id(self) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,23 @@ def test_the_prompt_completes_files_and_commands_and_recalls_texts(client: Clien
         assert prompt.text == "draft"
 
     drive(client, play, size=(60, 24))
+
+
+def test_the_ages_of_plans_are_updated_without_events(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(board, "_AGE_SECONDS", 0.05)
+
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        words = {"pattern": "colour", "replacement": "color"}
+        plan = client.plans.create(PlanRequest(action="builtin/replace", arguments=words))
+        shown = app.home.board
+        await until(pilot, lambda: plan.id in shown.plans and shown.plans[plan.id].status is PlanStatus.READY)
+        shown.show([shown.plans[plan.id]], shown.plans[plan.id].updated + timedelta(hours=2))
+        assert "2 h ago" in str(shown.options[1].prompt)
+        await until(pilot, lambda: "2 h ago" not in str(shown.options[1].prompt))
+
+    drive(client, play)
 
 
 def test_the_board_shows_a_live_plan_and_follows_it(client: Client) -> None:
