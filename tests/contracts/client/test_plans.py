@@ -185,7 +185,7 @@ def test_an_apply_without_changes_is_refused_with_the_reason(client: Client) -> 
         client.plans.apply(done(client, "true"))
     plan_id = done(client)
     client.plans.review(plan_id, reject=["."])
-    with pytest.raises(PlanError, match="left out") as caught:
+    with pytest.raises(PlanError, match="rejected all changes") as caught:
         client.plans.apply(plan_id)
     assert [remedy.action for remedy in caught.value.remedies] == ["plan.review"]
 

@@ -161,7 +161,7 @@ class InvalidPayload(InvalidRequest):
 class AuditElsewhere(InvalidRequest):
     """The audit log of this database is signed from another state directory."""
 
-    message = "the audit log is signed from another state directory, {home}; verify the log there"
+    message = "the audit log is signed from another state directory, named {home}; verify the log there"
     home: str
 
     @property
