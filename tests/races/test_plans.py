@@ -142,26 +142,47 @@ def test_an_apply_during_a_rollback_matches_the_records(deciders: Deciders, benc
 
 
 class HeldCalls:
-    """Calls of a rollback that was allowed, held before any other process can see it."""
+    """Calls of a rollback that was allowed, held before or after its call is recorded."""
 
-    def __init__(self, calls: Any) -> None:
+    def __init__(self, calls: Any, *, recorded: bool) -> None:
         self._calls = calls
+        self._recorded = recorded
         self.allowed, self.go_on = threading.Event(), threading.Event()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._calls, name)
 
     def add(self, *facts: Any, **more: Any) -> Any:
+        call = self._calls.add(*facts, **more) if self._recorded else None
         self.allowed.set()
         assert self.go_on.wait(60)
-        return self._calls.add(*facts, **more)
+        return call or self._calls.add(*facts, **more)
+
+
+def test_a_rollback_is_refused_once_an_apply_has_begun(tmp_path: Path) -> None:
+    """The approved result is applied, and stays as it was approved."""
+    with plan_bench(tmp_path) as bench, ThreadPoolExecutor(2) as threads:
+        plan = bench.done(write("1.txt", "1\n"), write("2.txt", "2\n"))
+        held = HeldCalls(bench.parts.calls, recorded=False)
+        sandbox_edits = replace(bench.parts.sandbox_edits, calls=held)
+        rolled_back = threads.submit(sandbox_edits.rollback, plan, 2)
+        assert held.allowed.wait(60)
+        applied = threads.submit(bench.apply, plan)
+        while bench.now(plan).phase_state == plan.phase_state:
+            assert not applied.done()
+        held.go_on.set()
+        with pytest.raises(StalePlan):
+            rolled_back.result(60)
+        applied.result(60)
+        bench.ensure_consistent(plan)
+        assert [(bench.repository / name).exists() for name in ("1.txt", "2.txt")] == [True, True]
 
 
 def test_an_apply_waits_for_an_earlier_rollback(tmp_path: Path) -> None:
     """Then the approved result no longer exists, and nothing is applied."""
     with plan_bench(tmp_path) as bench, ThreadPoolExecutor(2) as threads:
         plan = bench.done(write("1.txt", "1\n"), write("2.txt", "2\n"))
-        held = HeldCalls(bench.parts.calls)
+        held = HeldCalls(bench.parts.calls, recorded=True)
         sandbox_edits = replace(bench.parts.sandbox_edits, calls=held)
         rolled_back = threads.submit(sandbox_edits.rollback, plan, 2)
         assert held.allowed.wait(60)
