@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from cleveragents.core.errors import ApplyConflict, StalePlan
+from cleveragents.core.tool import ToolCall
 from cleveragents.plans.model.plan import Plan, PlanState
 from tests.plan_bench import PlanBench, command, edit, new_repository, plan_bench, write
 
@@ -159,18 +160,26 @@ class HeldCalls:
         return call or self._calls.add(*facts, **more)
 
 
+def begin_apply_during_rollback(
+    bench: PlanBench, threads: ThreadPoolExecutor, plan: Plan, *, recorded: bool
+) -> tuple[Future[ToolCall], Future[Plan]]:
+    """Begin an apply before or after the call of a rollback is recorded, then let the rollback continue."""
+    held = HeldCalls(bench.parts.calls, recorded=recorded)
+    sandbox_edits = replace(bench.parts.sandbox_edits, calls=held)
+    rolled_back = threads.submit(sandbox_edits.rollback, plan, 2)
+    assert held.allowed.wait(60)
+    applied = threads.submit(bench.apply, plan)
+    while bench.now(plan).phase_state == plan.phase_state:
+        assert not applied.done()
+    held.go_on.set()
+    return rolled_back, applied
+
+
 def test_a_rollback_is_refused_once_an_apply_has_begun(tmp_path: Path) -> None:
     """The approved result is applied, and stays as it was approved."""
     with plan_bench(tmp_path) as bench, ThreadPoolExecutor(2) as threads:
         plan = bench.done(write("1.txt", "1\n"), write("2.txt", "2\n"))
-        held = HeldCalls(bench.parts.calls, recorded=False)
-        sandbox_edits = replace(bench.parts.sandbox_edits, calls=held)
-        rolled_back = threads.submit(sandbox_edits.rollback, plan, 2)
-        assert held.allowed.wait(60)
-        applied = threads.submit(bench.apply, plan)
-        while bench.now(plan).phase_state == plan.phase_state:
-            assert not applied.done()
-        held.go_on.set()
+        rolled_back, applied = begin_apply_during_rollback(bench, threads, plan, recorded=False)
         with pytest.raises(StalePlan):
             rolled_back.result(60)
         applied.result(60)
@@ -182,14 +191,7 @@ def test_an_apply_waits_for_an_earlier_rollback(tmp_path: Path) -> None:
     """Then the approved result no longer exists, and nothing is applied."""
     with plan_bench(tmp_path) as bench, ThreadPoolExecutor(2) as threads:
         plan = bench.done(write("1.txt", "1\n"), write("2.txt", "2\n"))
-        held = HeldCalls(bench.parts.calls, recorded=True)
-        sandbox_edits = replace(bench.parts.sandbox_edits, calls=held)
-        rolled_back = threads.submit(sandbox_edits.rollback, plan, 2)
-        assert held.allowed.wait(60)
-        applied = threads.submit(bench.apply, plan)
-        while bench.now(plan).phase_state == plan.phase_state:
-            assert not applied.done()
-        held.go_on.set()
+        rolled_back, applied = begin_apply_during_rollback(bench, threads, plan, recorded=True)
         assert rolled_back.result(60).state.value == "ended"
         with pytest.raises(StalePlan):
             applied.result(60)
