@@ -17,9 +17,10 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
 from textual.screen import ModalScreen
-from textual.widgets import Input, OptionList, Static, TextArea
+from textual.widgets import Input, OptionList, Static
 
 from cleveragents.cli.terminal_app.client_screen import ClientScreen, KeyLine, error_lines, visible
+from cleveragents.cli.terminal_app.notices import SafeTextArea
 from cleveragents.core.errors import PlanError, StalePlan
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class RefusedAction:
     values: Values
 
 
-class TextBox(TextArea):
+class TextBox(SafeTextArea):
     """A box for a text: Enter sends it, Ctrl-J begins a new line."""
 
     class Sent(Message):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from click import ClickException
+from textual.widgets import TextArea
 
 from cleveragents.cli.render.remedies import remedy_lines
 from cleveragents.core.errors import CleverAgentsError
@@ -13,8 +14,10 @@ from cleveragents.core.text.redaction import redact_text
 
 if TYPE_CHECKING:
     from textual.app import App
+    from textual.document._document import EditResult
+    from textual.document._edit import Edit
 
-__all__ = ["error_text", "notify_error", "plain"]
+__all__ = ["SafeTextArea", "error_text", "notify_error", "plain"]
 
 _ERROR_SECONDS = 12.0
 
@@ -22,6 +25,16 @@ _ERROR_SECONDS = 12.0
 def plain(text: str) -> str:
     """Return foreign text that cannot control the terminal. Line feeds stay."""
     return escape_controls(text, keep_lines=True)
+
+
+class SafeTextArea(TextArea):
+    """A text field that cannot control the terminal: control characters of a paste or a file name are shown
+    escaped.
+    """
+
+    def edit(self, edit: Edit) -> EditResult:
+        edit.text = plain(edit.text.replace("\r\n", "\n").replace("\r", "\n"))
+        return super().edit(edit)
 
 
 def error_text(error: Exception, prefix: str = "agents") -> str:

@@ -14,6 +14,7 @@ from textual.message import Message
 from textual.widgets import OptionList, TextArea
 from textual.widgets.option_list import Option
 
+from cleveragents.cli.terminal_app.notices import SafeTextArea
 from cleveragents.core.text.control_characters import escape_controls
 
 __all__ = ["Prompt", "PromptArea"]
@@ -24,7 +25,7 @@ _WORD = re.compile(r"(?:^|(?<=\s))@(\S*)$")
 _COMMAND = re.compile(r"^/(\w*)$")
 
 
-class PromptArea(TextArea):
+class PromptArea(SafeTextArea):
     """The text of the prompt. Enter sends it; Ctrl-J starts a new line."""
 
     class Sent(Message):

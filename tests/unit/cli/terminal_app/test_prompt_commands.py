@@ -158,6 +158,17 @@ def test_esc_pauses_the_highlighted_plan(client: Client) -> None:
     drive(client, play)
 
 
+def test_a_paste_cannot_control_the_terminal(client: Client) -> None:
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        area = app.home.conversation.prompt.area
+        area.insert("a\x1b[2J\tb\r\nc")
+        await pilot.pause()
+        assert area.text == "a\\x1b[2J\tb\nc"
+        assert not any("\x1b" in segment.text for segment in area.render_line(0))
+
+    drive(client, play)
+
+
 def test_at_completes_files_that_git_does_not_ignore(client: Client, tmp_path: Path) -> None:
     (tmp_path / "shop/.gitignore").write_text("secret\n")
     (tmp_path / "shop/secret").write_text("x")
