@@ -54,6 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run.add_argument("--seconds", type=float, default=600.0, help="time limit of an attempt")
     run.add_argument("--aider", type=Path, help="the aider executable")
     run.add_argument("--mini", type=Path, help="the mini executable of mini-swe-agent")
+    run.add_argument(
+        "--python", type=Path, default=Path(sys.executable), help="the interpreter of the tests, with pytest"
+    )
     run.add_argument("--only", default="", help="tasks whose name contains this")
     report = commands.add_parser("report", help="print the results")
     report.add_argument("results", type=Path)
@@ -63,7 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: argparse.Namespace) -> int:
     clones = {name: _clone(given.clones, name) for name in SOURCES}
-    programs = {name: place for name, place in (("aider", given.aider), ("mini", given.mini)) if place}
+    programs = {"python": given.python, "aider": given.aider, "mini": given.mini}
+    programs = {name: place for name, place in programs.items() if place}
     harnesses = [name for name in HARNESSES if name == "cleveragents" or name.split("-")[0] in programs]
     done = {(row["task"], row["harness"], row["model"]) for row in _rows(given.results)}
     tasks = [task for task in load(clones, given.set) if given.only in task.name]
@@ -103,7 +107,7 @@ def _attempt(
     return {
         "task": task.name,
         "harness": name,
-        "solved": tests_pass({**files, **task.hidden}),
+        "solved": tests_pass({**files, **task.hidden}, given.python),
         "edited": source != task.files[task.source] and _compiles(source),
         "ended": ended,
         "calls": meter.calls,

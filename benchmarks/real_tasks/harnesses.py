@@ -21,7 +21,9 @@ __all__ = ["HARNESSES", "Attempt"]
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Where and with what a harness runs. `programs` has the `aider` and `mini` executables."""
+    """Where and with what a harness runs. `programs` has the `aider` and `mini` executables, and the `python`
+    that runs the tests.
+    """
 
     task: Task
     model: str
@@ -32,8 +34,8 @@ class Attempt:
 
     @property
     def check(self) -> str:
-        python = shlex.quote(sys.executable)
-        return f"timeout 60 {python} -m pytest -q -p no:cacheprovider -p no:randomly {self.task.test}"
+        python = shlex.quote(str(self.programs["python"]))
+        return f"timeout 20 {python} -m pytest -q -p no:cacheprovider -p no:randomly {self.task.test}"
 
     def environment(self) -> dict[str, str]:
         return {

@@ -148,10 +148,11 @@ def check_task(task: Task) -> bool:
     """
     shown = {} if task.kind == "fix" else task.hidden
     solved = {**task.files, **task.solution, **task.hidden}
-    return tests_pass(solved) and not tests_pass({**task.files, **shown})
+    python = Path(sys.executable)
+    return tests_pass(solved, python) and not tests_pass({**task.files, **shown}, python)
 
 
-def tests_pass(files: Mapping[str, str]) -> bool:
+def tests_pass(files: Mapping[str, str], python: Path) -> bool:
     """Run all tests of the files in a directory of their own, the only one that they can write, without a
     network: a model wrote the code.
     """
@@ -172,7 +173,7 @@ def tests_pass(files: Mapping[str, str]) -> bool:
             directory,
         ]
         options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "."]
-        command = [*isolated, "--", sys.executable, "-m", "pytest", *options]
+        command = [*isolated, "--", str(python), "-m", "pytest", *options]
         try:
             ended = subprocess.run(command, capture_output=True, timeout=_TEST_SECONDS, check=False)
         except subprocess.TimeoutExpired:

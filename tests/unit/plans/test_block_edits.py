@@ -103,6 +103,22 @@ def test_a_model_does_not_change_existing_tests_unless_the_goal_asks_for_it(root
     assert '"JD"' in (root / "test_text_tools.py").read_text()
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def longest(words):\n    def size(word):\n        return 1\n\n    return max(words, key=size)\n",
+        "class Words:\n    def size(self, word):\n        return 1\n",
+    ],
+    ids=["nested function", "method"],
+)
+def test_a_block_without_a_path_replaces_an_inner_function(root: Path, code: str) -> None:
+    (root / "words.py").write_text(code)
+    head = next(line.strip() for line in code.splitlines() if "def size" in line)
+    done = edit(root, f"It must count the letters:\n\n```python\n{head}\n    return len(word)\n```\n")
+    assert done["changed"] == ["words.py: replaced size"]
+    assert (root / "words.py").read_text() == code.replace("return 1", "return len(word)")
+
+
 # ── Formats ───────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -88,6 +88,28 @@ def test_code_that_is_the_same_as_before_is_no_fix(bench: ActorPlanBench) -> Non
     plan = bench.reached(rule(says(RIGHT), when=other), rule(says(same)), cast=ALONE, checks=[CHECK])
     assert plan.phase_state == COMPLETE, plan.error
     assert bench.tools_of(plan) == ["show_files", "edit_blocks", "edit_blocks"]
+
+
+def test_comments_and_docstrings_are_no_lines_to_correct(bench: ActorPlanBench) -> None:
+    """The schema of a correction lists the lines that a model may choose."""
+    (bench.repository / "goal.py").write_text(
+        '"""The size\nof a goal."""\n# one or two\nwords = """\nsmall"""\n' + CODE
+    )
+    git(bench.repository, "commit", "-qam", "Describe it")
+    plan = bench.reached(
+        rule(says(correction(2)), when={"first_user": "This is fix attempt 1"}),
+        rule(says(WORSE)),
+        cast=ALONE,
+        checks=[COUNTS],
+    )
+    assert plan.phase_state == COMPLETE, plan.error
+    shown = [call.result for call in bench.calls(plan) if call.tool == "show_files"]
+    assert "one or two" in str(shown[0])
+    lines = [line.strip() for line in cast("dict[str, str]", shown[-1])["text"].splitlines()]
+    assert [line for line in lines[lines.index("goal.py") :] if line] == [
+        *("goal.py", "```", 'words = """', 'small"""'),
+        *("def size():", "return 1", "def name():", "return 'goal'", "```"),
+    ]
 
 
 def correction(number: int) -> str:

@@ -325,7 +325,9 @@ def _target(block: Block, files: SandboxFiles, known: Sequence[str]) -> str | No
 
 
 def _owner(block: Block, files: SandboxFiles, known: Sequence[str]) -> str | None:
-    """Return the only shown file that has a definition of the block."""
+    """Return the only shown file that has a definition of the block, perhaps as a method or a nested
+    function.
+    """
     extension = _EXTENSIONS.get(block.language) or PurePosixPath(block.path).suffix.lstrip(".")
     names = set(names_in(f"block.{extension}", block.body)) if extension else set()
     if not names:
@@ -333,7 +335,8 @@ def _owner(block: Block, files: SandboxFiles, known: Sequence[str]) -> str | Non
     owners = [
         path
         for path in known
-        if path.endswith(f".{extension}") and names & set(names_in(path, read_text(files, path)[0]))
+        if path.endswith(f".{extension}")
+        and names & set(names_in(path, read_text(files, path)[0], nested=True))
     ]
     return owners[0] if len(owners) == 1 else None
 

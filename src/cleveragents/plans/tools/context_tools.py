@@ -6,6 +6,7 @@ remaining budget.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -42,6 +43,7 @@ _LONGEST_QUESTION = 20_000
 _MOST_FILES = 4
 _WORTH = 0.3
 _LEAST_LINES = 6
+_COMMENTS = ("#", "//", "/*")
 _TICKS = re.compile(r"`{3,}")
 
 
@@ -166,6 +168,7 @@ class ShowFilesArguments(Arguments):
         min_length=1, max_length=200_000, description="what is to be done; files that it names come first"
     )
     tests: bool = Field(default=True, description="whether tests are shown, too")
+    prose: bool = Field(default=True, description="whether comments and docstrings are shown, too")
     without: str = Field(default="", description="a text; lines that it calls `Tried: …` are left out")
 
 
@@ -210,6 +213,8 @@ class ShowFiles(TypedTool[ShowFilesArguments, ShowFilesResult]):
                 room -= tokens
         if not arguments.tests:
             shown = {path: text for path, text in shown.items() if not is_test(path)}
+        if not arguments.prose:
+            shown = {path: _whole(files, path, prose=False) for path in shown}
         tried = {line.removeprefix(TRIED) for line in arguments.without.split("\n") if line.startswith(TRIED)}
         return ShowFilesResult(text=_without(tried, _arranged(shown)))
 
@@ -239,14 +244,28 @@ def _tests_of(path: str) -> tuple[str, ...]:
     return (str(place.with_name(test)), f"tests/{test}", f"test/{test}")
 
 
-def _whole(files: SandboxFiles, path: str) -> str:
+def _whole(files: SandboxFiles, path: str, *, prose: bool = True) -> str:
     """Return the file in a code block below its path; empty if it is not text."""
     try:
         text = redact_content_text(read_text(files, path)[0])
     except (ToolRefused, OutsideSandbox):
         return ""
+    if not prose:
+        text = _without_prose(path, text)
     fence = "`" * max(3, 1 + max((len(run) for run in _TICKS.findall(text)), default=0))
     return f"{path}\n{fence}\n{text.rstrip()}\n{fence}"
+
+
+def _without_prose(path: str, text: str) -> str:
+    """Return the text without lines that hold only a comment, and without docstrings of Python."""
+    lines = text.split("\n")
+    prose = {number for number, line in enumerate(lines, 1) if line.lstrip().startswith(_COMMENTS)}
+    if path.endswith(".py"):
+        with suppress(SyntaxError, ValueError, RecursionError):
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                    prose.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return "\n".join(line for number, line in enumerate(lines, 1) if number not in prose)
 
 
 class ContextTools(FixedTools):

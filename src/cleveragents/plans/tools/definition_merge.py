@@ -48,10 +48,13 @@ def elision_in(code: str) -> str | None:
     return found.group().strip() if found else None
 
 
-def names_in(path: str, code: str) -> tuple[str, ...]:
-    """Return the names of the outermost functions, classes and similar definitions of a piece of code."""
+def names_in(path: str, code: str, *, nested: bool = False) -> tuple[str, ...]:
+    """Return the names of the functions, classes and similar definitions of a piece of code: the outermost
+    ones, or also those inside them.
+    """
     analysis = analyse(path, code.encode())
-    return tuple(one.name for one in _tops(analysis) if one.kind not in THIN_KINDS)
+    definitions = analysis.definitions if nested else _tops(analysis)
+    return tuple(one.name for one in definitions if one.kind not in THIN_KINDS)
 
 
 def merge_definitions(path: str, old: str, piece: str) -> MergedCode:
