@@ -90,7 +90,7 @@ def test_code_that_is_the_same_as_before_is_no_fix(bench: ActorPlanBench) -> Non
     assert bench.tools_of(plan) == ["show_files", "edit_blocks", "edit_blocks"]
 
 
-def test_comments_and_docstrings_are_no_lines_to_correct(bench: ActorPlanBench) -> None:
+def test_paths_comments_and_docstrings_are_no_lines_to_correct(bench: ActorPlanBench) -> None:
     """The schema of a correction lists the lines that a model may choose."""
     (bench.repository / "goal.py").write_text(
         '"""The size\nof a goal."""\n# one or two\nwords = """\nsmall"""\n' + CODE
@@ -105,11 +105,11 @@ def test_comments_and_docstrings_are_no_lines_to_correct(bench: ActorPlanBench) 
     assert plan.phase_state == COMPLETE, plan.error
     shown = [call.result for call in bench.calls(plan) if call.tool == "show_files"]
     assert "one or two" in str(shown[0])
-    lines = [line.strip() for line in cast("dict[str, str]", shown[-1])["text"].splitlines()]
-    assert [line for line in lines[lines.index("goal.py") :] if line] == [
-        *("goal.py", "```", 'words = """', 'small"""'),
-        *("def size():", "return 1", "def name():", "return 'goal'", "```"),
+    lines = [line.strip() for line in cast("dict[str, str]", shown[-1])["text"].splitlines() if line]
+    assert lines[lines.index('words = """') :] == [
+        *('words = """', 'small"""', "def size():", "return 1", "def name():", "return 'goal'")
     ]
+    assert "goal.py" not in lines
 
 
 def correction(number: int) -> str:

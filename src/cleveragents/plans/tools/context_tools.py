@@ -168,7 +168,7 @@ class ShowFilesArguments(Arguments):
         min_length=1, max_length=200_000, description="what is to be done; files that it names come first"
     )
     tests: bool = Field(default=True, description="whether tests are shown, too")
-    prose: bool = Field(default=True, description="whether comments and docstrings are shown, too")
+    prose: bool = Field(default=True, description="whether paths, comments and docstrings are shown, too")
     without: str = Field(default="", description="a text; lines that it calls `Tried: …` are left out")
 
 
@@ -214,7 +214,7 @@ class ShowFiles(TypedTool[ShowFilesArguments, ShowFilesResult]):
         if not arguments.tests:
             shown = {path: text for path, text in shown.items() if not is_test(path)}
         if not arguments.prose:
-            shown = {path: _whole(files, path, prose=False) for path in shown}
+            shown = {path: _without_prose(path, _text(files, path) or "") for path in shown}
         tried = {line.removeprefix(TRIED) for line in arguments.without.split("\n") if line.startswith(TRIED)}
         return ShowFilesResult(text=_without(tried, _arranged(shown)))
 
@@ -244,16 +244,20 @@ def _tests_of(path: str) -> tuple[str, ...]:
     return (str(place.with_name(test)), f"tests/{test}", f"test/{test}")
 
 
-def _whole(files: SandboxFiles, path: str, *, prose: bool = True) -> str:
+def _whole(files: SandboxFiles, path: str) -> str:
     """Return the file in a code block below its path; empty if it is not text."""
-    try:
-        text = redact_content_text(read_text(files, path)[0])
-    except (ToolRefused, OutsideSandbox):
+    text = _text(files, path)
+    if text is None:
         return ""
-    if not prose:
-        text = _without_prose(path, text)
     fence = "`" * max(3, 1 + max((len(run) for run in _TICKS.findall(text)), default=0))
     return f"{path}\n{fence}\n{text.rstrip()}\n{fence}"
+
+
+def _text(files: SandboxFiles, path: str) -> str | None:
+    try:
+        return redact_content_text(read_text(files, path)[0])
+    except (ToolRefused, OutsideSandbox):
+        return None
 
 
 def _without_prose(path: str, text: str) -> str:
