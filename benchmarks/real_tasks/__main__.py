@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -141,22 +142,27 @@ def _watch(
         )
         deadline = time.monotonic() + seconds
         ended = ""
-        while not ended:
-            try:
-                ended = f"exit {process.wait(timeout=0.5)}"
-            except subprocess.TimeoutExpired:
-                if meter.over.is_set():
-                    ended = "token limit"
-                elif time.monotonic() > deadline:
-                    ended = "time limit"
-        for number in (signal.SIGINT, signal.SIGKILL):
-            if process.poll() is None:
-                os.killpg(process.pid, number)
+        try:
+            while not ended:
                 try:
-                    process.wait(timeout=_STOP_SECONDS)
+                    ended = f"exit {process.wait(timeout=0.5)}"
                 except subprocess.TimeoutExpired:
-                    continue
+                    if meter.over.is_set():
+                        ended = "token limit"
+                    elif time.monotonic() > deadline:
+                        ended = "time limit"
+        finally:  # also if the run is interrupted: a harness left alone would use the model on
+            _end(process)
     return ended
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Interrupt the process group of a harness, and kill it if it does not end."""
+    for number in (signal.SIGINT, signal.SIGKILL):
+        if process.poll() is None:
+            os.killpg(process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=_STOP_SECONDS)
 
 
 def _repository(directory: Path, files: Mapping[str, str]) -> None:
