@@ -21,8 +21,9 @@ from cleveragents.cli.failure import report
 from cleveragents.cli.output import counted, progress
 from cleveragents.cli.prompts import confirmed, prompt_choice
 from cleveragents.cli.session import Session, pass_session
-from cleveragents.config.entry_points import install_command
+from cleveragents.config.entry_points import built_in, install_command
 from cleveragents.core.errors import CleverAgentsError, ConfigurationError
+from cleveragents.models import providers as modules
 
 if TYPE_CHECKING:
     from cleveragents.models.local_servers import LocalModelServer
@@ -30,12 +31,14 @@ if TYPE_CHECKING:
 
 __all__ = ["init"]
 
-_PROVIDERS = {"anthropic": "Anthropic", "google": "Google", "openai": "OpenAI"}
-_USUAL = {
-    "anthropic": "anthropic/claude-sonnet-4-5",
-    "google": "google/gemini-2.5-flash",
-    "openai": "openai/gpt-4.1-mini",
-}
+
+def _built_in_providers() -> dict[str, Provider]:
+    """Return the built-in providers with a key, by name."""
+    found = (import_module(f"{modules.__name__}.{name}").PROVIDER for name in sorted(built_in(modules)))
+    return {one.name: one for one in found if one.variables}
+
+
+_PROVIDERS = _built_in_providers()
 _SECONDS = 60
 _NO_TERMINAL = "without a terminal, pass --model PROVIDER/NAME, and --base-url URL for a local server"
 _KEYS_EXIST = "set {variable} in the environment, or run `agents init` on a terminal"
@@ -126,7 +129,7 @@ def _chosen(
     servers = find_local_servers()
     # Installed providers first: Enter must not lead to a missing package.
     providers = sorted(_PROVIDERS, key=lambda name: (not _is_installed(name), not _key_source(name)))
-    lines = [f"{_PROVIDERS[name]}{_provider_state(name)}" for name in providers]
+    lines = [f"{_PROVIDERS[name].title}{_provider_state(name)}" for name in providers]
     lines += [f"{one.name} at {one.base_url} ({counted(len(one.models), 'model')})" for one in servers]
     if not servers:
         progress("no local model server answers; for one elsewhere, pass --base-url URL")
@@ -155,25 +158,21 @@ def _remote_model(session: Session, provider: str) -> _Choice:
     _ensure_installed(provider)
     catalogue = ModelCatalogue(session.configuration().settings.models)
     names = [facts.name for facts in catalogue.known() if facts.name.startswith(f"{provider}/")]
-    usual = names.index(_USUAL[provider]) if _USUAL[provider] in names else 0
+    suggested = _PROVIDERS[provider].usual_model
+    usual = names.index(suggested) if suggested in names else 0
     return _Choice(names[_numbered("Model", names, usual)])
 
 
-def _provider(name: str) -> Provider:
-    found: Provider = import_module(f"cleveragents.models.providers.{name}").PROVIDER
-    return found
-
-
 def _is_installed(provider: str) -> bool:
-    module = _provider(provider).module
+    module = _PROVIDERS[provider].module
     return module is None or find_spec(module) is not None
 
 
 def _ensure_installed(provider: str) -> None:
     """Raise `ConfigurationError` if the library of the provider is missing, before a key is asked for."""
     if not _is_installed(provider):
-        remedy = install_command(_provider(provider).extra or provider)
-        raise ConfigurationError("models.default", f"{_PROVIDERS[provider]} is not installed: {remedy}")
+        remedy = install_command(_PROVIDERS[provider].extra or provider)
+        raise ConfigurationError("models.default", f"{_PROVIDERS[provider].title} is not installed: {remedy}")
 
 
 def _provider_state(provider: str) -> str:
@@ -186,7 +185,7 @@ def _key_source(provider: str) -> str | None:
     """Return where the key of the provider is: a variable of the environment, or the keyring."""
     from cleveragents.models.provider import ask_keyring
 
-    variables = _provider(provider).variables
+    variables = _PROVIDERS[provider].variables
     named = next((name for name in variables if os.environ.get(name, "").strip()), None)
     if named is not None:
         return named
@@ -216,13 +215,13 @@ def _find_key(session: Session, choice: _Choice, *, asks: bool) -> None:
     if choice.base_url:
         return  # a local server needs none
     source = _key_source(choice.provider)
-    variable = _provider(choice.provider).variables[0]
+    variable = _PROVIDERS[choice.provider].variables[0]
     if source is not None:
         progress(f"key: found in {source}")
         return
     if not asks:
         raise click.UsageError(f"no key for {choice.provider}: {_KEYS_EXIST.format(variable=variable)}")
-    name = _PROVIDERS[choice.provider]
+    name = _PROVIDERS[choice.provider].title
     key = str(click.prompt(f"API key of {name} (not shown)", hide_input=True, err=True)).strip()
     session.secrets.add(key)
     os.environ[variable] = key  # for the test below

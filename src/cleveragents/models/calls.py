@@ -162,7 +162,7 @@ class ModelCalls:
     async def _call(self, model: Model, request: ModelRequest, name: CallName, heard: _Heard) -> ModelReply:
         if self.seconds_left is not None and self.seconds_left() <= 0:  # guard: an actor has its own limit
             raise out_of_time(self.plan_id)
-        reservation, request = await self._leave(model, request, name)
+        reservation, request = await self._reserved_request(model, request, name)
         priced = model.facts.price is not None
         try:
             reply = await model.reply(request, heard)
@@ -181,7 +181,7 @@ class ModelCalls:
         await self._settled(reservation, _spent(model, reply.usage, reservation), reply.usage, priced)
         return reply
 
-    async def _leave(
+    async def _reserved_request(
         self, model: Model, request: ModelRequest, name: CallName
     ) -> tuple[Reservation, ModelRequest]:
         """Reserve the call; return the reservation and the request to send.

@@ -46,14 +46,17 @@ class Provider:
     """A model provider. `open` may import slow libraries and raises `ConfigurationError` if something is
     missing.
 
-    `module` is the library it imports, and `extra` is the CleverAgents extra that installs it. `variables`
-    lists the environment variables that may hold its key, and `base_url_variables` those that may override
-    its address. `hosts` are its own hosts, to which its key may be sent. `reads_facts` is set for models that
-    describe themselves.
+    `title` is its name for people, and `usual_model` the model that `agents init` suggests. `module` is the
+    library it imports, and `extra` is the CleverAgents extra that installs it. `variables` lists the
+    environment variables that may hold its key, and `base_url_variables` those that may override its address.
+    `hosts` are its own hosts, to which its key may be sent. `reads_facts` is set for models that describe
+    themselves.
     """
 
     name: str
     open: Callable[[ModelSpec], Model]
+    title: str = ""
+    usual_model: str | None = None
     module: str | None = None
     extra: str | None = None
     variables: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cleveragents.api.plans import status_text
-from cleveragents.api.plans.available_actions import can_of, is_at_rest, is_resumable, needs_of
+from cleveragents.api.plans.available_actions import is_at_rest, is_resumable, needs_of, possible_actions
 from cleveragents.api.plans.details import fields_of
 from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.api.plans.responses import allow_more
@@ -130,8 +130,8 @@ def test_a_waiting_plan_is_shown_as_waiting_and_needs_no_person(bench: Bench) ->
     assert not rests(plan)
     assert should_run(plan)
     assert is_resumable(parts, plan)
-    assert {"resume", "cancel", "pause"} <= set(can_of(parts, plan))
-    assert "delete" not in can_of(parts, plan)
+    assert {"resume", "cancel", "pause"} <= set(possible_actions(parts, plan))
+    assert "delete" not in possible_actions(parts, plan)
     assert [step.action for step in steps_from(parts, plan)] == ["plan.resume", "plan.cancel"]
     assert json.loads(json.dumps(dict(bench.waited(plan)), default=str))["for"] == "usage limit"
     assert parts.lifecycle.reconciled(plan) == plan, "nothing ends the job of a waiting plan"

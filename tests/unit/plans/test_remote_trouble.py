@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import update
 
 from cleveragents.access.model.project import RemoteAddress
-from cleveragents.api.plans.available_actions import can_of, needs_of
+from cleveragents.api.plans.available_actions import needs_of, possible_actions
 from cleveragents.api.plans.changes import changed_files, changes_of, unapplied_of
 from cleveragents.api.plans.details import details_of
 from cleveragents.api.plans.diffs import patch_of
@@ -129,7 +129,7 @@ def test_applies_when_the_remote_is_reachable_again(remote: Remote, machines: Ca
     assert "shop.git: fatal: " in str(away_now.error)
     assert "does not appear to be a git repository; check the URL and" in str(away_now.error)
     assert "nothing was changed. Apply it again when the remote answers" in str(away_now.error)
-    assert "apply" in can_of(one.parts, away_now)
+    assert "apply" in possible_actions(one.parts, away_now)
     away.rename(remote.directory)
     run(one, again(one, plan, one.claimed_jobs[-1]))
     assert one.now(plan.id).phase_state == APPLIED
@@ -170,7 +170,7 @@ def test_asks_an_unreachable_remote_for_the_outcome_again(
     with pytest.raises(RemoteUnreachable):
         run(other, job)
     assert other.now(plan.id) == unknown  # recorded once, however often it is retried
-    assert (needs_of(one.parts, unknown), can_of(one.parts, unknown)) == ("error", ["apply"])
+    assert (needs_of(one.parts, unknown), possible_actions(one.parts, unknown)) == ("error", ["apply"])
     assert "the outcome is unknown" in status_text_of(one.parts, unknown)
     [_, step] = steps_from(one.parts, unknown)
     assert step == Remedy("plan.apply", plan.id, {}, "check the outcome, and apply if needed")

@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NEEDS",
-    "can_of",
     "is_at_rest",
     "is_pausable",
     "is_resumable",
     "is_revisable",
     "is_settled",
     "needs_of",
+    "possible_actions",
     "urgency",
 ]
 
@@ -102,8 +102,13 @@ def urgency(needs: str | None) -> int:
     return len(NEEDS) if needs is None else NEEDS.index(needs)
 
 
-def can_of(parts: PlanParts, plan: Plan) -> list[str]:
-    """Return the names of the possible actions, as in the API."""
+def possible_actions(parts: PlanParts, plan: Plan) -> list[str]:
+    """Return the names of the possible actions, as in the API.
+
+    Each action is checked again where it is done: by `responses.ensure_decidable`,
+    `apply_jobs.ensure_applicable`, `plans.lifecycle` and `plans.apply_policy`, and every move of a plan by
+    `plans.model.plan.ensure_plan_move`.
+    """
     found = {"apply"} if is_unknown(plan) else _steps_of_running(parts, plan)
     if not plan.state.running and not is_merged(parts, plan):
         found |= _steps_of_resting(parts, plan)

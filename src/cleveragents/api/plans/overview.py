@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cleveragents.api.plans.available_actions import can_of, is_at_rest, needs_of
+from cleveragents.api.plans.available_actions import is_at_rest, needs_of, possible_actions
 from cleveragents.api.plans.details import details_of, fields_of
 from cleveragents.api.plans.plan_list import row_of
 from cleveragents.api.plans.status_text import (
@@ -95,7 +95,11 @@ def overview_of(access: Access, plan: Plan, *, shared: bool = True) -> Row:
         | _standing(parts, plan)
         | steps_to_json(steps_from(parts, plan))
         | {
-            **(_possible(access, plan) if shared else {"can": can_of(parts, plan), "elsewhere": None}),
+            **(
+                _possible(access, plan)
+                if shared
+                else {"can": possible_actions(parts, plan), "elsewhere": None}
+            ),
             "out_of_reach": None,
             "in_the_way": obstacle_of(parts, plan),
             "hints": hints_of(parts, plan),
@@ -143,7 +147,7 @@ def _possible(access: Access, plan: Plan) -> Row:
     """
     from cleveragents.api.plans.responses import adoption_refusal
 
-    can, refusal = can_of(access.container.plan_parts, plan), adoption_refusal(access, plan)
+    can, refusal = possible_actions(access.container.plan_parts, plan), adoption_refusal(access, plan)
     offered = [what for what in can if refusal is None or what not in _GOES_ON]
     return {"can": offered, "elsewhere": refusal if len(offered) < len(can) else None}
 

@@ -55,6 +55,8 @@ def options(request: ModelRequest, model: str) -> Mapping[str, Any]:
 PROVIDER = Provider(
     name="anthropic",
     open=_open,
+    title="Anthropic",
+    usual_model="anthropic/claude-sonnet-4-5",
     module="langchain_anthropic",
     extra="anthropic",
     variables=(_VARIABLE,),

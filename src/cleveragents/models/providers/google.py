@@ -45,6 +45,8 @@ def _options(request: ModelRequest) -> Mapping[str, Any]:
 PROVIDER = Provider(
     name="google",
     open=_open,
+    title="Google",
+    usual_model="google/gemini-2.5-flash",
     module="langchain_google_genai",
     extra="google",
     variables=_VARIABLES,

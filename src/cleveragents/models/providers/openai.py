@@ -69,6 +69,8 @@ def options(request: ModelRequest, model: str, *, elsewhere: bool) -> Mapping[st
 PROVIDER = Provider(
     name="openai",
     open=_open,
+    title="OpenAI",
+    usual_model="openai/gpt-4.1-mini",
     module="langchain_openai",
     extra="openai",
     variables=(_VARIABLE,),
