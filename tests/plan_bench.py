@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace as changed
 
 from cleveragents.app.container import Container
 from cleveragents.app.plan_parts import PlanParts
@@ -98,7 +99,7 @@ class BenchParts(PlanParts):
     own_checkout: FindsOwnCheckout = staticmethod(lambda *asked: None)
 
     def checks(self, resource: Path) -> PlanChecks:
-        return replace(super().checks(resource), own_checkout=self.own_checkout)
+        return changed(super().checks(resource), own_checkout=self.own_checkout)
 
 
 class PlanBench:

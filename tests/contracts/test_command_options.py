@@ -6,10 +6,10 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from cleveragents.core.errors import ToolRefused
 from cleveragents.core.text.redaction import MASK, redact_text

@@ -9,11 +9,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from cleveragents.core.errors import InvalidToolCall, OutsideSandbox, ToolRefused
 from cleveragents.jobs.worker.async_worker import CancellationToken

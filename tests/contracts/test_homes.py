@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.api.access import Access, owner_of

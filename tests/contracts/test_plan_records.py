@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from cleveragents.changes.model.review import Review, ReviewKind
 from cleveragents.core.actions.model import CheckVerdict

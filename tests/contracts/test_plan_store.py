@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import count
 
 import pytest
+from msgspec.structs import replace
 
 from cleveragents.changes.model.review import Review, ReviewKind
 from cleveragents.core.change import ChangeEntry, ChangeKind

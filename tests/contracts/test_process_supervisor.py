@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from cleveragents.core.clock import SystemClock
 from cleveragents.jobs.model.job import Job, JobState

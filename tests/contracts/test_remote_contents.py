@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Connection, insert, select
 
 from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
 from temporalio.exceptions import CancelledError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner

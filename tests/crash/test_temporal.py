@@ -10,11 +10,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.structs import replace
 from temporalio.client import Client
 
 from cleveragents.api.plans.changes import changes_of

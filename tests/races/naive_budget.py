@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
+
+from msgspec.structs import replace
 
 from cleveragents.core.errors import BudgetExhausted
 from cleveragents.models.model.budget import BudgetLimits, Spend, exceeded

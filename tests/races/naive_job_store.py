@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace as changed
 from sqlalchemy import insert, select, update
 
 from cleveragents.core.identifiers import WorkerIdentity
@@ -82,7 +83,7 @@ class NaiveJobStore:
             job = self.get(job_id)
             if job.state is JobState.RUNNING and job.fence == fence:
                 with self._step():
-                    self._kept[job_id] = replace(job, beat=job.beat + 1)
+                    self._kept[job_id] = changed(job, beat=job.beat + 1)
                 heard[job_id] = Heartbeat(job.beat + 1, job.cancel_reason)
         return heard
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 
+from msgspec.structs import replace
 from sqlalchemy import Connection, Insert, Update, func, insert, select, update
 
 from cleveragents.core.actions.model import CheckRun

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.run import OwnedPlan, PlanRun

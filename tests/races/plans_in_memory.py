@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
+
+from msgspec.structs import replace
 
 from cleveragents.core.errors import StalePlan, UnknownJob
 from cleveragents.core.identifiers import Fence, WorkerIdentity

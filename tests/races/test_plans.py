@@ -9,11 +9,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cleveragents.core.errors import ApplyConflict, StalePlan
 from cleveragents.core.tool import ToolCall

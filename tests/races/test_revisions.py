@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
+
+from msgspec.structs import replace
 
 from cleveragents.core.errors import PlanError, SandboxMissing, StalePlan
 from cleveragents.plans.comments import PlanComments, ensure_open

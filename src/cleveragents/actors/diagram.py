@@ -6,8 +6,9 @@ Labels contain text from actor files. It is escaped, so that it cannot end a lab
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
 
 from cleveragents.actors.model.actor import END, Actor, Node, RouterNode
 
@@ -55,7 +56,7 @@ def mermaid(actor: Actor) -> str:
     lines = ["flowchart TD", "    begin((start))"]
     for node in actor.nodes:
         left, right = _BRACKETS.get(node_type(node), _PLAIN_BRACKETS)
-        what = node_summary(node_type(node), {item.name: getattr(node, item.name) for item in fields(node)})
+        what = node_summary(node_type(node), asdict(node))
         label = _quoted(node.name) + (f"<br/>{_quoted(what)}" if what else "")
         lines.append(f'    {ids[node.name]}{left}"{label}"{right}')
     lines += ["    stop((end))", f"    begin --> {ids[actor.entry]}"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from cleveragents.actors.model.actor import Actor, Progress, ProgressKind
 from cleveragents.core.identifiers import Fence, TurnFence
@@ -45,8 +46,7 @@ class ActorSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ToolAnswer:
+class ToolAnswer(Struct, frozen=True):
     """The result of a tool call as the model reads it, bounded in size."""
 
     text: str
@@ -140,16 +140,14 @@ class ActorHost(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionAnswer:
+class QuestionAnswer(Struct, frozen=True):
     """A person's answer to one particular question."""
 
     question_id: str
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActorRequest:
+class ActorRequest(Struct, frozen=True, kw_only=True):
     """A run to start or to continue.
 
     `thread_id` is its permanent name: a finished run is not repeated, and an interrupted run continues after
@@ -169,8 +167,7 @@ class ActorRequest:
     actors: ActorSource | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """A question to a person. Without `choices`, any text is a valid answer. The id is never reused."""
 
     id: str
@@ -179,8 +176,7 @@ class Question:
     choices: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ActorOutcome:
+class ActorOutcome(Struct, frozen=True):
     """The outcome of a run: the final values of its state, or a question to answer first."""
 
     values: Mapping[str, JsonValue]
@@ -200,8 +196,7 @@ class ActorRunner(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentRequest:
+class AgentRequest(Struct, frozen=True, kw_only=True):
     """A session to run: the external agent, its prompt and its permissions.
 
     `name` is the display name; `network` states whether the network was granted. The other fields are those
@@ -219,8 +214,7 @@ class AgentRequest:
     install: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentUpdate:
+class AgentUpdate(Struct, frozen=True):
     """An update from an external agent, in the terms of `Progress`."""
 
     kind: ProgressKind
@@ -228,8 +222,7 @@ class AgentUpdate:
     failed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AgentOutcome:
+class AgentOutcome(Struct, frozen=True):
     """The outcome of a session: the protocol's stop reason and the last message.
 
     Only `end_turn` is a success.
@@ -239,8 +232,7 @@ class AgentOutcome:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class PermissionRequest:
+class PermissionRequest(Struct, frozen=True):
     """An action for which the agent requests permission before it performs it.
 
     `kind` is the protocol's kind of action; the other fields are taken from the request.
@@ -252,8 +244,7 @@ class PermissionRequest:
     details: JsonValue = None
 
 
-@dataclass(frozen=True, slots=True)
-class TerminalCommand:
+class TerminalCommand(Struct, frozen=True):
     """A command that the agent asks to run. Without arguments, `command` may be a shell command line."""
 
     command: str

@@ -6,8 +6,10 @@ object that never existed. In the user's own projects, an insufficient role rais
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cleveragents.access.model.user import ProjectScope, Role, User
 from cleveragents.core.errors import (
@@ -39,8 +41,7 @@ OWNER = "owner"
 """The name of the acting user where no server is involved."""
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     """The rights of one user at the time of the request. Any thread may use it.
 
     `token` is the token of the request; None where no server is involved.

@@ -6,8 +6,9 @@ Secrets are masked in views, but not in stored actions, because plans run those.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec.structs import asdict
 
 from cleveragents.api.views import Page, page_of, shown, view, view_of
 from cleveragents.core.errors import InvalidAction, RequestRefused, UnknownAction

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 from pathlib import Path, PurePath
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec.structs import asdict
 
 from cleveragents.actors.model.actor import RouterNode, is_actor_file
 from cleveragents.api.actions import ensure_no_directory, is_full_name, library_root
@@ -308,7 +310,7 @@ def own_text(file: Path) -> str:
 def _node_fields(node: Node) -> JsonValue:
     from cleveragents.actors.diagram import node_type
 
-    facts = {item.name: getattr(node, item.name) for item in fields(node)}
+    facts = asdict(node)
     if isinstance(node, RouterNode):
         facts["routes"] = [{"to": route.to, "when": route.when} for route in node.routes]
     return freeze({"name": node.name, "type": node_type(node), **facts, "next": node.next})

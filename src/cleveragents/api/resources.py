@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cleveragents.access.model.project import ResourceKind, ensure_branch, ensure_name, ensure_remote, is_name
 from cleveragents.access.model.user import Role
@@ -227,8 +229,7 @@ def add_directory(store: SqlProjectStore, name: str, project: str, path: Path, *
     return store.add_resource(name, project, ResourceKind.DIRECTORY, str(root), now=now)
 
 
-@dataclass(frozen=True, slots=True)
-class _NewRemote:
+class _NewRemote(Struct, frozen=True):
     """A git remote to add. With `asked`, the remote is asked whether it has the branch."""
 
     name: str

@@ -5,10 +5,11 @@ of a plan, which can add a rule.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from cleveragents.access.model.project import DEFAULT_PROJECT, ResourceKind, remote_of, resource_of
 from cleveragents.access.model.user import Role
@@ -181,8 +182,7 @@ def _view_of(rule: ApprovalRule) -> RuleView:
     return view_of(RuleView, fields)
 
 
-@dataclass(frozen=True, slots=True)
-class CallAnswer:
+class CallAnswer(Struct, frozen=True):
     """A person's answer to the pending call with this `number`; None: to whichever call is pending."""
 
     granted: bool

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from cleveragents.access.model.project import TO_BRANCH, ResourceKind, resource_of
 from cleveragents.access.model.user import Role
 from cleveragents.actors.model.actor import AgentNode, is_actor_file
@@ -122,7 +124,7 @@ def requested_for_all(container: Container, asked: ServerPlanRequest, *, by: str
         known = known_place_of(container, resource) or Path(container.state_directory, "nowhere")
         with trusted_by_name(resource.name):
             new = requested_in(container, asked, known, remote=True)
-        new = replace(new, resource=resource_of(resource))
+        new = structs.replace(new, resource=resource_of(resource))
     else:
         directory = directory_of(container, resource)
         if asked.wanted.from_head and not is_repository(directory):
@@ -141,7 +143,7 @@ def requested_for_all(container: Container, asked: ServerPlanRequest, *, by: str
     }
     whole = freeze({**request, **more})
     assert isinstance(whole, Mapping)
-    return replace(new, request=whole, project=resource.project)
+    return structs.replace(new, request=whole, project=resource.project)
 
 
 @contextmanager
@@ -160,7 +162,7 @@ def requested_in(
     wanted, parts = asked.wanted, container.plan_parts
     if wanted.sent_actor is not None:
         name, kept = checked_actor(parts, wanted.sent_actor, directory)
-        wanted = replace(wanted, actor=name, sent_actor=kept)
+        wanted = structs.replace(wanted, actor=name, sent_actor=kept)
     if asked.goals is None:
         return requested_plan(parts, wanted, directory, remote=remote)
     text = GoalsText(asked.goals.encode(), "the request", sent=True)

@@ -13,10 +13,11 @@ import os
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Protocol
 from unicodedata import normalize
+
+from msgspec.structs import replace
 
 from cleveragents.apply.journal import PREPARED, STAGING, ApplyJournal, Conclusion
 from cleveragents.apply.lock import resource_lock, try_resource_lock

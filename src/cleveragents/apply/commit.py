@@ -11,9 +11,10 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from cleveragents.apply.journal import CommitFacts, JournalEntry
 from cleveragents.apply.lock import fingerprint_of, lock_index
@@ -37,8 +38,7 @@ _LOOSE_LIMIT = 100
 _TRAILERS = re.compile(r"(?:\A|\n\n)(?:[A-Za-z0-9-]+: .*\n?)+\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class CommitBuilder:
+class CommitBuilder(Struct, frozen=True):
     """The preparation of one commit. Not thread-safe: used only by its creating call."""
 
     plan_id: str

@@ -18,9 +18,11 @@ import stat
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from functools import cache
 from types import TracebackType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cleveragents.core.change import Difference
 
@@ -57,8 +59,7 @@ _CAPABILITY = "security.capability"
 _SYSTEM = "system."
 
 
-@dataclass(frozen=True, slots=True)
-class FileObservation:
+class FileObservation(Struct, frozen=True):
     """A file as it was read: its fingerprint, its object name in git, its permissions, its modification time
     and its size.
     """
@@ -297,8 +298,7 @@ def _syncfs() -> Callable[..., int] | None:
     return call
 
 
-@dataclass(frozen=True, slots=True)
-class Metadata:
+class Metadata(Struct, frozen=True):
     """The metadata of a file, directory or symbolic link; `mode` holds its kind and permissions."""
 
     mode: int

@@ -13,10 +13,11 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from typing import Any
 
+from msgspec import Struct, field
+from msgspec.structs import asdict
 from sqlalchemy import Connection, RowMapping, bindparam, select, update
 
 from cleveragents.access.model.project import branch_of, remote_of
@@ -80,8 +81,7 @@ _DONE_OF_RESOURCE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MovedFile:
+class MovedFile(Struct, frozen=True):
     """One file: git's states before and after, and the fingerprints of the exact bytes before and after."""
 
     path: str
@@ -91,8 +91,7 @@ class MovedFile:
     becomes: str
 
 
-@dataclass(frozen=True, slots=True)
-class CommitFacts:
+class CommitFacts(Struct, frozen=True):
     """The effect of a commit on the repository: the move of the ref, and the hashes of the index."""
 
     git_directory: str
@@ -103,8 +102,7 @@ class CommitFacts:
     index_after: str
 
 
-@dataclass(frozen=True, slots=True)
-class Journal:
+class Journal(Struct, frozen=True):
     """Everything needed to complete or undo an apply without the sandbox.
 
     `staging` holds new contents before the swap and old ones after it; `scratch`, in the git directory, holds
@@ -132,8 +130,7 @@ class Journal:
     submodules: Mapping[str, bool] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
+class JournalEntry(Struct, frozen=True):
     """A row of the journal."""
 
     id: str

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from cleveragents.apply.ports import FileConflict, Rename
 from cleveragents.core.change import EXECUTABLE, GITLINK, REGULAR, Difference, FileState
@@ -42,8 +43,7 @@ _UNREADABLE = "git cannot read it"
 _MOVED = "the plan needs another commit of the submodule; check it out in its directory yourself"
 
 
-@dataclass(frozen=True, slots=True)
-class MergeResult:
+class MergeResult(Struct, frozen=True):
     """The result of a merge: the tree, its changes to `ours`, and the conflicts.
 
     `drift` are the changes of `ours` since the base, and `renames` the followed renames; both are empty

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from cleveragents.core.change import Difference
 from cleveragents.core.identifiers import Fence
@@ -43,8 +44,7 @@ _ONE_SIDED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FileConflict:
+class FileConflict(Struct, frozen=True):
     """A file with conflicting changes. `hunks` shows each conflict with both sides, as text; `cause` names
     the author of the other change: the user, or a plan that was applied before.
     """
@@ -60,8 +60,7 @@ class FileConflict:
         return "\n".join([f"{self.path}: {what}{cause}", *self.hunks])
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRequest:
+class CommitRequest(Struct, frozen=True):
     """A request to commit the applied result. The plan's id is added as a trailer.
 
     On a remote a commit is always made; `branch` then names a new branch for it instead of the plan's branch.
@@ -71,8 +70,7 @@ class CommitRequest:
     branch: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyOptions:
+class ApplyOptions(Struct, frozen=True):
     """Options of an apply.
 
     `waiting` is called once if another apply holds the resource; the wait ends after `timeout_seconds` or on
@@ -91,8 +89,7 @@ class ApplyOptions:
 USUAL = ApplyOptions()
 
 
-@dataclass(frozen=True, slots=True)
-class Rename:
+class Rename(Struct, frozen=True):
     """A rename that a merge followed: a change of the file `old` went to the file `new`."""
 
     old: str
@@ -102,8 +99,7 @@ class Rename:
         return f"{self.old} → {self.new}"
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(Struct, frozen=True):
     """The changes of an apply or an undo to the user's files."""
 
     id: str
@@ -112,8 +108,7 @@ class Applied:
     renames: tuple[Rename, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyRecord:
+class ApplyRecord(Struct, frozen=True):
     """The record of an apply or an undo (`kind`) in the journal: the number of changed files, the commit, if
     any, and the followed renames.
     """
@@ -124,8 +119,7 @@ class ApplyRecord:
     renames: tuple[Rename, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
+class Recovered(Struct, frozen=True):
     """An apply that a crash had interrupted and recovery has ended: `completed`, or undone."""
 
     plan_id: str

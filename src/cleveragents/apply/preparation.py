@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cleveragents.apply.commit import CommitBuilder, publish_index
 from cleveragents.apply.exchange import FileObservation, Metadata, sync_filesystem
@@ -47,8 +49,7 @@ __all__ = ["ApplyEngine", "MergeInput", "PreparedMerge", "TreePreparation"]
 _MOST_NAMED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyEngine:
+class ApplyEngine(Struct, frozen=True):
     """The parts that all preparations of an applier share."""
 
     journal: ApplyJournal
@@ -308,8 +309,7 @@ class TreePreparation(PreparedMerge):
         return ApplyConflict(self._merge_input.plan_id, tuple(paths), "changed since the merge was prepared")
 
 
-@dataclass(frozen=True, slots=True)
-class MergeInput:
+class MergeInput(Struct, frozen=True):
     """The change to merge: base → theirs. `kind` is `apply` or `undo`; `undoes` is the journal of the undone
     apply.
     """

@@ -7,8 +7,10 @@ the branch. Each commit names its journal entry, by which other workers see that
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cleveragents.access.model.project import RemoteAddress, branch_of
 from cleveragents.apply.journal import (
@@ -39,8 +41,7 @@ APPLY_MARK = "CleverAgents-Apply: "
 _NAME, _MAIL = "CleverAgents", "cleveragents@localhost"
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteEngine:
+class RemoteEngine(Struct, frozen=True):
     """The parts that all applies to remotes share."""
 
     journal: ApplyJournal
@@ -77,8 +78,7 @@ class RemoteEngine:
         return _applied(replace(landed, entry=entry))
 
 
-@dataclass(frozen=True, slots=True)
-class PushedCommit:
+class PushedCommit(Struct, frozen=True):
     """A commit that an attempt of this apply has pushed to the branch."""
 
     entry: JournalEntry
@@ -91,8 +91,7 @@ class PushedCommit:
         return PushTarget(address, ref, self.commit, self.commit)
 
 
-@dataclass(frozen=True, slots=True)
-class PushTarget:
+class PushTarget(Struct, frozen=True):
     """The ref to move: `tip` is the new commit's parent. `expected` is the current commit of `ref`; empty if
     the branch does not exist.
     """

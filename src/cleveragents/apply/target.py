@@ -17,8 +17,10 @@ import secrets
 import shlex
 import stat
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cleveragents.apply.merge import (
     MergeResult,
@@ -62,8 +64,7 @@ Untracked = Callable[[Collection[str]], Collection[str]]
 """A function that returns those of the given paths that git does not track."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyTarget:
+class ApplyTarget(Struct, frozen=True):
     """A resource and the repository that stores its trees. `git_directory` is None outside of git.
 
     `forms` is set if the trees hold the exact bytes of files, which may differ from what git would commit.

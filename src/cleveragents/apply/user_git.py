@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from cleveragents.core.errors import GitFailed
 from cleveragents.git.plumbing import run_git, user_environment
@@ -28,8 +29,7 @@ _UNDER_WAY = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Struct, frozen=True):
     """The target of a commit: the branch, or a detached `HEAD` itself. `commit` and `tree` are empty before
     the first commit.
     """
@@ -39,8 +39,7 @@ class Head:
     tree: str
 
 
-@dataclass(frozen=True, slots=True)
-class UserGit:
+class UserGit(Struct, frozen=True):
     """The user's repository. Stateless: any thread may share it."""
 
     git_directory: Path

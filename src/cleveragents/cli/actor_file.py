@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
 
 from cleveragents.actors.model.actor import is_actor_file
 from cleveragents.cli.yaml_input import STDIN, print_problems, yaml_content
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["CheckedActor", "library_here", "loaded_actor", "named_actor", "runnable_name"]
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedActor:
+class CheckedActor(Struct, frozen=True):
     """The actor in a file, or its mistakes."""
 
     actor: Actor | None

@@ -10,10 +10,11 @@ one error lists all mistakes of all layers. The repository's file may only make 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from cleveragents.config.document import parse_document, read_bounded
 from cleveragents.config.settings import (
@@ -47,8 +48,7 @@ _RESERVED_VARIABLES = (MARKER_VARIABLE,)
 _PREFIX = "CLEVERAGENTS_"
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(Struct, frozen=True):
     """The effective settings, the origin of each value, and the files that were considered."""
 
     settings: Settings

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
 
 import msgspec
+from msgspec import Struct
 
 from cleveragents.config.settings import (
     Key,
@@ -44,8 +44,7 @@ class Layer(str, Enum):
     FLAG = "flag"
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """The layer that decided a setting, and the exact place in it."""
 
     layer: Layer

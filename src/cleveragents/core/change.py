@@ -10,8 +10,11 @@ file. All functions that compare, fold or reverse changes are here and never acc
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cleveragents.core.errors import ChangesetClosed, DuplicateKey
 
@@ -70,8 +73,7 @@ class ChangeEntry:
             raise ValueError("a rename needs old_path, and other changes must not have one")
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedChange:
+class RecordedChange(Struct, frozen=True):
     """A change in its changeset: `sequence` counts from 1 without gaps."""
 
     changeset_id: str
@@ -86,8 +88,7 @@ class RecordedChange:
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Changeset:
+class Changeset(Struct, frozen=True):
     """An ordered set of changes of one plan; immutable once it is closed."""
 
     id: str
@@ -115,16 +116,14 @@ def keys_of_batch(key: str | None, length: int) -> list[str | None]:
     return [None if key is None else f"{key}#{number}" for number in range(1, length + 1)]
 
 
-@dataclass(frozen=True, slots=True)
-class FileState:
+class FileState(Struct, frozen=True):
     """A file: git's mode (regular, executable, symbolic link, submodule) and the hash of its content."""
 
     mode: int
     content: str
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """The first and the current state of a path; None means no file."""
 
     before: FileState | None

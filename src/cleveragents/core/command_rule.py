@@ -14,7 +14,8 @@ import posixpath
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from cleveragents.core.errors import RequestRefused
 from cleveragents.core.json_value import JsonValue
@@ -116,8 +117,7 @@ _RUNS_CODE = _names(
 """Modules of Python that run the code in their arguments."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommandRule:
+class CommandRule(Struct, frozen=True):
     """The command lines that begin with `words`; without `more`, only the command line `words` itself."""
 
     words: tuple[str, ...]
@@ -156,8 +156,7 @@ class CommandRule:
         return shlex.join(self.words) + (" *" if self.more else "")
 
 
-@dataclass(frozen=True, slots=True)
-class RuleSuggestion:
+class RuleSuggestion(Struct, frozen=True):
     """The rules that fit a call: a careful one with `*`, and the exact command line. `problem` says why one
     or both are missing.
     """

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+
+from msgspec import Struct
 
 from cleveragents.core.json_value import JsonValue
 
@@ -18,16 +19,14 @@ class DecisionState(str, Enum):
     SUPERSEDED = "superseded"
 
 
-@dataclass(frozen=True, slots=True)
-class Alternative:
+class Alternative(Struct, frozen=True):
     """An option that was not chosen, and the reason."""
 
     choice: str
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NewDecision:
+class NewDecision(Struct, frozen=True):
     """A decision to store. `parent` is the number of the decision that led to it.
 
     `confidence` is between 0 and 1, or None if unknown. `checkpoint` is the number of the tool call before
@@ -46,8 +45,7 @@ class NewDecision:
     context: JsonValue = None
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """A stored decision; `number` counts from 1 within its plan."""
 
     plan_id: str

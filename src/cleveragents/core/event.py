@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
+from msgspec import Struct
+
 from cleveragents.core.errors import UnknownEventType
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze_object
 
@@ -158,8 +160,7 @@ class _Draft:
     __slots__ = DomainEvent.__slots__
 
 
-@dataclass(frozen=True, slots=True)
-class AuditRecord:
+class AuditRecord(Struct, frozen=True):
     """An event at its position in the global order of all processes. Positions count from 1."""
 
     position: int

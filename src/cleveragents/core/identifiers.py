@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 __all__ = [
     "MARKER_VARIABLE",
@@ -42,8 +43,7 @@ class UlidSource:
         return str(ULID())
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerIdentity:
+class WorkerIdentity(Struct, frozen=True):
     """The process that runs a job, identified well enough to check on the same machine whether it is alive.
 
     `host` identifies a machine and its boot; `started_ticks` tells a process from a later one with the same
@@ -56,16 +56,14 @@ class WorkerIdentity:
     started_ticks: int
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(Struct, frozen=True):
     """The right to write: the worker that owns this job under this fencing token."""
 
     job_id: str
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class TurnFence:
+class TurnFence(Struct, frozen=True):
     """The right to write: the process that runs this turn of a conversation under this fencing token."""
 
     conversation_id: str

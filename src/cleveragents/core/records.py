@@ -1,4 +1,4 @@
-"""Conversion of dataclasses to plain values and back.
+"""Conversion of records to plain values and back. A record is a `msgspec.Struct` or a dataclass.
 
 The fields of a record, their names and types, define its JSON form; `storage.rows` adds the mapping to
 columns. A record written by another version may lack a field that has a default, and may have extra fields.
@@ -14,6 +14,8 @@ from inspect import get_annotations
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
+from msgspec import Struct
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -24,9 +26,22 @@ Reader = Callable[[Any], Any]
 """A function that converts a stored value into the value of a field."""
 
 
+def _is_record(kind: type) -> bool:
+    """Return whether objects of this type are records."""
+    return issubclass(kind, Struct) or is_dataclass(kind)
+
+
+def _names_of(kind: type[DataclassInstance]) -> tuple[str, ...]:
+    """Return the names of the fields of a record type."""
+    # Type checkers take a struct for a dataclass, too.
+    if issubclass(kind, Struct):
+        return kind.__struct_fields__
+    return tuple(each.name for each in fields(kind))
+
+
 def facts_of(record: DataclassInstance) -> dict[str, Any]:
     """Return the fields of a record by name, with nested records and enumerations as plain values."""
-    return {each.name: _plain(getattr(record, each.name)) for each in fields(record)}
+    return {name: _plain(getattr(record, name)) for name in _names_of(type(record))}
 
 
 def record_of(kind: type[R], facts: Mapping[str, Any]) -> R:
@@ -44,7 +59,7 @@ def readers_of(kind: type[Any], leaves: tuple[tuple[type, Reader], ...] = ()) ->
     `leaves` adds such functions for further types.
     """
     types = get_annotations(kind, eval_str=True)
-    return {each.name: _reader(types[each.name], dict(leaves)) for each in fields(kind)}
+    return {name: _reader(types[name], dict(leaves)) for name in _names_of(kind)}
 
 
 def _reader(hint: Any, leaves: Mapping[type, Reader]) -> Reader:
@@ -52,7 +67,7 @@ def _reader(hint: Any, leaves: Mapping[type, Reader]) -> Reader:
         return leaves[hint]
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint
-    if isinstance(hint, type) and is_dataclass(hint):
+    if isinstance(hint, type) and _is_record(hint):
         return lambda facts: record_of(hint, facts)
     inner = [each for each in get_args(hint) if each not in (NoneType, ...)]
     if get_origin(hint) is tuple:
@@ -74,4 +89,4 @@ def _plain(value: Any) -> Any:
         return value.value
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
-    return facts_of(value) if is_dataclass(value) and not isinstance(value, type) else value
+    return facts_of(value) if _is_record(type(value)) else value

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+
+from msgspec import Struct
 
 from cleveragents.core.json_value import JsonValue, thaw
 from cleveragents.core.policy import Capability
@@ -49,8 +50,7 @@ found by trying likely values.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
+class ToolSpec(Struct, frozen=True):
     """A tool as a model, a policy and a reader of the docs see it. Schemas are JSON Schema.
 
     `writes`: the tool may change files, so each call has a checkpoint before it and a changeset.
@@ -80,8 +80,7 @@ class CallState(str, Enum):
     REVERTED = "reverted"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     """One stored call of a plan; `number`, from 1, also identifies the checkpoint before it.
 
     `step` is the step that the call belongs to. A step that makes several calls, as a model does, appends a

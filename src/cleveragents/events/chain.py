@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from cleveragents.core.errors import AuditLogBroken
 from cleveragents.core.event import PreparedEvent
@@ -91,8 +92,7 @@ def follow_chain(tip: Tip, rows: Iterable[LogRow]) -> Tip:
     return tip
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
+class Anchor(Struct, frozen=True):
     """A statement: at `time`, the log whose first event has the hash `log` ended with `tip`."""
 
     log: str
@@ -100,8 +100,7 @@ class Anchor:
     time: str
 
 
-@dataclass(frozen=True, slots=True)
-class AnchorSet:
+class AnchorSet(Struct, frozen=True):
     """The anchors at `source` with a valid signature, and the problems of other lines."""
 
     source: str

@@ -21,9 +21,9 @@ UTF-8. Such a row must be reported as changed, instead of making the whole log u
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from msgspec import Struct
 from sqlalchemy import Connection, LargeBinary, Select, bindparam, cast, delete, insert, select, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
@@ -310,8 +310,7 @@ def _end(tip: Tip, rows: list[LogRow]) -> Tip:
     return Tip(rows[-1].position, rows[-1].hash) if rows else tip
 
 
-@dataclass(frozen=True, slots=True)
-class AuditHome:
+class AuditHome(Struct, frozen=True):
     """The database row that names the home of the log. Has no state of its own: any thread may share it."""
 
     database: Database

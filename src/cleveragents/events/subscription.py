@@ -18,10 +18,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from threading import get_ident
 from typing import ClassVar, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from cleveragents.core.errors import QueueFull
 from cleveragents.core.event import DomainEvent, EventHandler, EventType
@@ -46,8 +47,7 @@ _BATCH = 256
 _IDLE_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class BusStatistics:
+class BusStatistics(Struct, frozen=True):
     """A snapshot of the counts of a bus.
 
     `failures`, `dropped` and `refused` count from the creation of the bus; `waiting` is the current value.

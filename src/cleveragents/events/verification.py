@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from sqlalchemy import Connection, select
 
 from cleveragents.core.errors import AuditLogBroken
@@ -17,8 +17,7 @@ __all__ = ["AuditReport", "Coverage", "LogFinding", "check_anchors", "find_probl
 _HASHES_AT_ONCE = 500
 
 
-@dataclass(frozen=True, slots=True)
-class LogFinding:
+class LogFinding(Struct, frozen=True):
     """A problem with the event at `position`; position 0 means the head or an anchor."""
 
     position: int
@@ -28,8 +27,7 @@ class LogFinding:
         return f"row {self.position}: {self.problem}" if self.position else self.problem
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(Struct, frozen=True):
     """The proven part of the log: the first `events` events are unchanged since `time`; 0 if no anchor
     matches.
     """
@@ -40,8 +38,7 @@ class Coverage:
     time: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class AuditReport:
+class AuditReport(Struct, frozen=True):
     """The result of a verification: `rows` in the database, of which the head attests the first `attested`.
 
     `coverage` has one entry for each set of anchors that the log was compared with.

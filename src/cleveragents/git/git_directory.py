@@ -20,8 +20,9 @@ import stat
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 __all__ = [
     "FSYNC_SETTINGS",
@@ -56,8 +57,7 @@ _COMPOSED = "\u00e4"
 _DECOMPOSED = "a\u0308"
 
 
-@dataclass(frozen=True, slots=True)
-class GitDirectory:
+class GitDirectory(Struct, frozen=True):
     """The content of a git directory.
 
     Its configuration has the settings of `faithful` (the user's) that affect file contents, then `settings`.
@@ -137,8 +137,7 @@ def copy_shared_indexes(source: Path, target: Path) -> list[Path]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class LooseObjects:
+class LooseObjects(Struct, frozen=True):
     """The loose objects in an `objects` directory. Stateless: any thread and process may share it.
 
     An object appears atomically, under the name that git would give it. With `durable`, it is on disk before

@@ -13,9 +13,10 @@ import hashlib
 import os
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from cleveragents.core.change import EXECUTABLE, GITLINK, REGULAR, SYMLINK
 from cleveragents.core.errors import GitFailed
@@ -69,8 +70,7 @@ class IndexEntry(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class IndexSummary:
+class IndexSummary(Struct, frozen=True):
     """The totals of an index. `size_bytes` is the total size of its files; `gitlinks` are the paths of
     submodules.
     """
@@ -80,8 +80,7 @@ class IndexSummary:
     gitlinks: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PlainIndex:
+class PlainIndex(Struct, frozen=True):
     """An index without extensions, and the path and mode of each entry. A conflicted path has up to three."""
 
     data: bytes
@@ -235,8 +234,7 @@ def _spans(data: bytes, called: str, name_bytes: int) -> Iterator[tuple[int, int
         position += (end - position + 8) & ~7
 
 
-@dataclass(frozen=True, slots=True)
-class HiddenFiles:
+class HiddenFiles(Struct, frozen=True):
     """The files that an index hides. `assumed` are marked assume-unchanged. Of the files marked
     skip-worktree, `present` exist nevertheless, and `absent` are not checked out.
     """

@@ -11,9 +11,10 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from msgspec import Struct
 
 from cleveragents.core.change import FileState
 from cleveragents.core.errors import GitFailed
@@ -26,16 +27,14 @@ _KIND = re.compile(r"CONFLICT \(([^)]*)\)")
 _STAGE = re.compile(rb"([0-7]+) ([0-9a-f]+) ([123])\t(.*)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class MergeMessage:
+class MergeMessage(Struct, frozen=True):
     """A conflict reported by git: its kind and its paths."""
 
     kind: str
     paths: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GitMergeResult:
+class GitMergeResult(Struct, frozen=True):
     """The result of a merge. `sides` are git's names for ours and theirs, in conflict markers and after the
     `~` of a renamed file.
     """

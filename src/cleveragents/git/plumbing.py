@@ -26,9 +26,11 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from types import TracebackType
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from cleveragents.core.change import GITLINK
 from cleveragents.core.errors import GitFailed, SandboxRefused, ToolRefused
@@ -235,8 +237,7 @@ def private_environment(directory: Path) -> dict[str, str]:
     return {"PATH": search_path(), **_NEUTRAL, "GIT_DIR": str(directory)}
 
 
-@dataclass(frozen=True, slots=True)
-class PrivateRepository:
+class PrivateRepository(Struct, frozen=True):
     """One of our git directories, without a work tree of its own. Stateless: any thread may share it.
 
     Every call names its work tree and index, so that one object store serves the sandbox's files, the user's

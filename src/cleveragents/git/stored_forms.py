@@ -12,9 +12,11 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cleveragents.core.change import EXECUTABLE, GITLINK, REGULAR, Difference, FileState
 from cleveragents.git.git_directory import copy_index
@@ -30,8 +32,7 @@ _REWRITING = ("ident", "working-tree-encoding")
 _OFF = (b"unspecified", b"unset")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredForms:
+class StoredForms(Struct, frozen=True):
     """Two git directories on one object store. Stateless: any thread may share it.
 
     `exact` takes files as they are; `converting` has the user's rules, but no filter programs. `traits` are

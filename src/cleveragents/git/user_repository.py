@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from cleveragents.core.errors import GitFailed, SandboxRefused
 from cleveragents.git.plumbing import PrivateRepository, RunningGit, run_git, user_environment
@@ -53,8 +54,7 @@ MODULES = ".gitmodules"
 _PATHS = r"^submodule\..*\.path$"
 
 
-@dataclass(frozen=True, slots=True)
-class UserRepository:
+class UserRepository(Struct, frozen=True):
     """A snapshot of a repository.
 
     `git_dir` has its HEAD and index, `common_dir` its objects and refs; they differ in a linked worktree.

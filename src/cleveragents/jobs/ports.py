@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from msgspec import Struct
+
 from cleveragents.core.errors import ConfigurationError, UnknownJobKind
 from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.jobs.model.job import AttemptOutcome, Job, JobState, NewJob
@@ -35,8 +37,7 @@ __all__ = [
 HandlerFunction = Callable[["AsyncJob"], object]
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(Struct, frozen=True):
     """The answer to a heartbeat.
 
     If `heard` is False, the lease was not renewed, because another transaction holds the job; the owner sends
@@ -48,8 +49,7 @@ class Heartbeat:
     heard: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class JobClaim:
+class JobClaim(Struct, frozen=True):
     """A request to claim a job: the worker, and the kinds and queues it accepts. See `JobStore.claim`."""
 
     worker: WorkerIdentity
@@ -57,8 +57,7 @@ class JobClaim:
     queues: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class JobHandoff:
+class JobHandoff(Struct, frozen=True):
     """An ended attempt, and the next job that its worker claimed, if any."""
 
     ended: Job
@@ -155,8 +154,7 @@ class JobStore(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerRecord:
+class WorkerRecord(Struct, frozen=True):
     """The last report of a worker: working, draining or gone.
 
     `home` names its state directory. `isolation` is that of the commands it runs; None for workers of

@@ -14,9 +14,11 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from math import inf
 from weakref import WeakValueDictionary
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
@@ -49,8 +51,7 @@ def out_of_time(plan_id: str) -> BudgetExhausted:
     return BudgetExhausted(plan_id, "the time limit is reached")
 
 
-@dataclass(frozen=True, slots=True)
-class CallName:
+class CallName(Struct, frozen=True):
     """The identity of a call.
 
     `key` is unique within its plan. If a call is made again under the same key, the reservation of the first
@@ -91,8 +92,7 @@ class OpenCalls:
             return Traffic(self._open, self._ended)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelCalls:
+class ModelCalls(Struct, frozen=True, kw_only=True):
     """Model calls on one budget. Any number may run concurrently, on one event loop.
 
     A failed call that may have cost something is charged and made again, up to `retries` times; the model
@@ -345,8 +345,7 @@ def _took(error: CleverAgentsError) -> Usage | None:
     return Usage(*error.took)
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(Struct, frozen=True):
     """A snapshot: calls that are `open` now and calls that have `ended`."""
 
     open: int

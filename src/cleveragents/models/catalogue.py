@@ -18,7 +18,6 @@ import re
 import time
 import tomllib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from decimal import Decimal
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -30,6 +29,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
+
+from msgspec.structs import replace
 
 from cleveragents.config.entry_points import built_in, install_command, installed
 from cleveragents.config.settings import is_web_address

@@ -19,10 +19,13 @@ import re
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from msgspec import structs
+from msgspec.structs import astuple
 
 from cleveragents.core.errors import CleverAgentsError, ModelRefused, ModelUnavailable
 from cleveragents.core.json_value import JsonValue, freeze, thaw, unkeepable
@@ -178,7 +181,7 @@ class LangChainModel:
         messages = [*request.messages]
         if request.schema is not None and (self._tells_schema or not native):
             messages.append(_schema_in_words(request.schema))
-        asked = request if native else replace(request, schema=None)
+        asked = request if native else structs.replace(request, schema=None)
         tools = lc_tools(request, names)
         return self._speak(ChatInput(messages, names, tools, self._options(asked), self._facts.name))
 

@@ -6,10 +6,11 @@ Budgets are reserved before a call and settled after it, across the whole plan t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Protocol
+
+from msgspec import Struct
 
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.tool import ToolSpec
@@ -37,8 +38,7 @@ class ToolCallMode(str, Enum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
+class ModelFacts(Struct, frozen=True):
     """Facts about a model that are known before a call.
 
     `price` None means unknown, not free. `keyed` is False if the model needs an API key and none is set.
@@ -53,8 +53,7 @@ class ModelFacts:
     """None: unknown until the model is probed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRequest:
+class ModelRequest(Struct, frozen=True, kw_only=True):
     """A request to a model. With a `schema`, the answer is the text of a JSON object that matches it."""
 
     messages: Sequence[Message]
@@ -64,8 +63,7 @@ class ModelRequest:
     schema: Mapping[str, JsonValue] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ModelReply:
+class ModelReply(Struct, frozen=True):
     """The answer of a model and its usage.
 
     `model` is the model that answered. `cut_off` means that the answer reached `max_output_tokens`. `usage`
@@ -121,8 +119,7 @@ class ModelSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetState:
+class BudgetState(Struct, frozen=True):
     """The state of a budget. `reserved` covers running calls, at their worst case."""
 
     root_id: str
@@ -131,8 +128,7 @@ class BudgetState:
     reserved: Spend
 
 
-@dataclass(frozen=True, slots=True)
-class Reservation:
+class Reservation(Struct, frozen=True):
     """A reservation: permission to spend up to `worst`, once. Pass it to `settle` or `release`."""
 
     id: str
@@ -141,8 +137,7 @@ class Reservation:
     worst: Spend
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCall:
+class ModelCall(Struct, frozen=True):
     """A record of one model call: its actual cost, or its worst case if the actual cost is unknown."""
 
     plan_id: str

@@ -19,11 +19,13 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from cleveragents.core.errors import CleverAgentsError, ModelRefused, ModelUnavailable
 from cleveragents.core.json_value import FrozenObject, unkeepable

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from cleveragents.core.actions.model import Action, Check, Step
 from cleveragents.core.json_value import FrozenObject, JsonValue
@@ -35,8 +36,7 @@ class IncludePatterns(Protocol):
     def __call__(self, resource: str) -> tuple[str, ...]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ActionStrategist:
+class ActionStrategist(Struct, frozen=True):
     """Builds the strategy of a plan from its request. Reads only."""
 
     find_action: ActionSource

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
 
 from cleveragents.access.model.project import remote_of
 from cleveragents.apply.ports import Applied, Applier, ApplyOptions, CommitRequest, Preparation
@@ -77,8 +79,7 @@ _TOLD = {CheckVerdict.FAILED: "failed", CheckVerdict.NOT_RUN: "did not run", Che
 Told = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(Struct, frozen=True):
     """The options of an apply, and the number of its current attempt."""
 
     stop: StopSignal
@@ -96,8 +97,7 @@ class _Request:
         return ApplyOptions(self.told, fence=self.fence, branch=branch, stop=self.stop, base=base)
 
 
-@dataclass(frozen=True, slots=True)
-class PlanApply:
+class PlanApply(Struct, frozen=True):
     """Applies and undoes plans. Stateless: any process may apply any plan, one at a time per resource."""
 
     plans: SqlPlanStore
@@ -142,7 +142,7 @@ class PlanApply:
                 if isinstance(moved, RemoteHeld):
                     request.stop.wait(_HELD_SECONDS)
                 plan = self.plans.get(plan.id)
-                request = replace(request, round=request.round + 1)
+                request = structs.replace(request, round=request.round + 1)
 
     def _apply(self, plan: Plan, request: _Request) -> tuple[Plan, Applied]:
         strategy = self._ensure_may_apply(plan)

@@ -10,9 +10,11 @@ The setup command runs once per sandbox, or its output comes from the cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from cleveragents.core.actions.model import Check, CheckRun, CheckVerdict, Setup
 from cleveragents.core.errors import CleverAgentsError, PlanFailed
@@ -46,8 +48,7 @@ class FindsOwnCheckout(Protocol):
     ) -> str | None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckEnvironment:
+class CheckEnvironment(Struct, frozen=True, kw_only=True):
     """The sandbox that checks run in, the file states to check, and the signal that stops the checks.
 
     After each check the sandbox is restored to `recorded`, the file states according to the plan's records.
@@ -65,8 +66,7 @@ class CheckEnvironment:
     network_denied: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PlanChecks:
+class PlanChecks(Struct, frozen=True):
     """Runs checks and records their verdicts. Stateless."""
 
     store: SqlCheckStore
@@ -192,8 +192,7 @@ class ChecksFor(Protocol):
     def __call__(self, resource: Path) -> PlanChecks: ...
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxSetup:
+class SandboxSetup(Struct, frozen=True):
     """Runs the setup of a strategy once per sandbox. Its only state is the cache."""
 
     cache: SetupCache

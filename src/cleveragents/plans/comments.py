@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cleveragents.core.change import GITLINK, FileState
 from cleveragents.core.clock import Clock
@@ -54,8 +56,7 @@ _TOLD = 300
 _LONGEST_REASON = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class PlanComments:
+class PlanComments(Struct, frozen=True):
     """The comments of plans. Stateless: any thread and process may comment on a plan at any time."""
 
     store: SqlCommentStore

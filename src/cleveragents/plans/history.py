@@ -16,9 +16,11 @@ it counts until shortly after the last heartbeat.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cleveragents.changes.execution_context import ChangeFold, ChangesetStore
 from cleveragents.changes.model.merge_conflict import MergeOutcome, last_rebase
@@ -226,8 +228,7 @@ def _between(one: Mapping[str, Difference], other: Mapping[str, Difference]) -> 
     return steps
 
 
-@dataclass(frozen=True, slots=True)
-class PlanResult:
+class PlanResult(Struct, frozen=True):
     """Computes results from records; reads file contents from the sandbox's object store. Stateless."""
 
     history: PlanHistory

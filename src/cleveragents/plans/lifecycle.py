@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from cleveragents.core.cancellation import is_resumable_stop, user_reason
 from cleveragents.core.errors import (
@@ -65,8 +67,7 @@ _REJECTED = (Phase.APPLY, PlanState.REJECTED)
 _RESUMED = ("budget", CONFLICT, SUB_PLANS)
 
 
-@dataclass(frozen=True, slots=True)
-class PlanLifecycle:
+class PlanLifecycle(Struct, frozen=True):
     """Creates, resumes, cancels and discards plans. Stateless: any thread and process may use it; of several
     concurrent calls for a plan, one wins.
     """

@@ -12,8 +12,9 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct
 
 from cleveragents.actors.model.actor import Progress, ProgressKind, cut_arguments
 from cleveragents.core.errors import CleverAgentsError
@@ -319,8 +320,7 @@ def _one_line(text: str) -> str:
     return joined if len(joined) <= _TOOL_CHARACTERS else f"{joined[: _TOOL_CHARACTERS - 1]}…"
 
 
-@dataclass(frozen=True, slots=True)
-class PlanWatch:
+class PlanWatch(Struct, frozen=True):
     """The callbacks that receive the progress lines, the command output and the actor progress of one plan.
     Called by the threads that run the plan; other plans run at the same time.
     """

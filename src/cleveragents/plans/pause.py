@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from cleveragents.core.errors import (
     DeadlineExceeded,
@@ -55,8 +56,7 @@ def waiting_in(phase: Phase) -> tuple[PhaseState, ...]:
     return (phase, PlanState.QUEUED), (phase, PlanState.PROCESSING), (phase, PlanState.WAITING)
 
 
-@dataclass(frozen=True, slots=True)
-class PlanPause:
+class PlanPause(Struct, frozen=True):
     """Pauses plans. Stateless: any thread and process may pause any plan. If the plan moves meanwhile, it is
     read again and the pause repeated.
     """

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from cleveragents.core.errors import DuplicateKey, QueueFull, StalePlan, UnknownJob, UnknownPlan
 from cleveragents.jobs.model.job import Job, JobState, NewJob
@@ -49,8 +50,7 @@ _PAGE = 1000
 _UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
 
 
-@dataclass(frozen=True, slots=True)
-class PlanQueue:
+class PlanQueue(Struct, frozen=True):
     """Queues plans.
 
     Stateless: any thread and process may queue a plan; of two concurrent calls, one succeeds.

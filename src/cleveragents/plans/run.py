@@ -15,6 +15,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import Struct, structs
+
 from cleveragents.access.model.project import remote_of
 from cleveragents.actors.model.actor import report_in
 from cleveragents.core.actions.model import CheckRun, Invariant, broken_by
@@ -307,7 +309,7 @@ class PlanRun:
             return Strategy.from_json(plan.strategy)
         made = self.make_strategy(plan)
         # A sub-plan may inherit what its action also says.
-        return replace(
+        return structs.replace(
             made,
             invariants=tuple(dict.fromkeys(made.invariants)),
             include=tuple(dict.fromkeys(made.include)),
@@ -457,8 +459,7 @@ class PlanRun:
             progress(what)
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
+class _Work(Struct, frozen=True):
     """A running plan with its strategy, its sandbox and its job."""
 
     plan: Plan

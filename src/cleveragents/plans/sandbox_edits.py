@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from cleveragents.access.model.project import remote_of
 from cleveragents.changes.execution_context import ChangesetStore, PlanExecutionContext
@@ -45,8 +46,7 @@ __all__ = ["SandboxEdits"]
 _BUSY_SECONDS = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxEdits:
+class SandboxEdits(Struct, frozen=True):
     """Rewrites sandboxes. Stateless; holds the sandbox's `writing()` while it works."""
 
     plans: SqlPlanStore

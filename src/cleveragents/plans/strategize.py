@@ -9,9 +9,11 @@ Answers of models are read leniently: models miscount, and add keys that were no
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
+
+from msgspec.structs import replace
 
 from cleveragents.core.clock import Clock
 from cleveragents.core.decision import Alternative, Decision, DecisionState, NewDecision

@@ -31,10 +31,11 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from cleveragents.processes.environment import (
     installations,
@@ -126,8 +127,7 @@ _NAMES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeResult:
+class ProbeResult(Struct, frozen=True):
     """The result of probing bubblewrap: `program` is its path if it works, else `problem` is the reason."""
 
     program: str | None
@@ -359,8 +359,7 @@ def _numbers(*numbers: int | None) -> Mapping[str, int]:
     return {name: number for name, number in known if number is not None} | _NEWER
 
 
-@dataclass(frozen=True, slots=True)
-class _Machine:
+class _Machine(Struct, frozen=True):
     """The system call numbers of an architecture."""
 
     audit: int

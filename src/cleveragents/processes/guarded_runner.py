@@ -20,9 +20,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Literal
+
+from msgspec.structs import asdict, replace
 
 from cleveragents.core.errors import ToolRefused
 from cleveragents.core.json_value import JsonValue
@@ -333,11 +334,7 @@ def command_inputs(
         hidden=hidden,
         allowed_names=allowed_names,
     )
-    facts = {
-        field.name: getattr(command, field.name)
-        for field in fields(command)
-        if field.name not in WITHOUT_EFFECT
-    }
+    facts = {name: value for name, value in asdict(command).items() if name not in WITHOUT_EFFECT}
     places = dict.fromkeys([str(command.root.parent), os.path.realpath(command.root.parent)])
     own = sorted(places, key=len, reverse=True)
     settings = {"variables": variables, "isolated": isolated, "hidden": hidden}

@@ -12,8 +12,9 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from cleveragents.core.errors import ToolRefused
 from cleveragents.processes.environment import is_inside, search_path

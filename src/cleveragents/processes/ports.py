@@ -6,10 +6,11 @@ A command is limited in time and output, and none of its processes outlives the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from cleveragents.core.json_value import JsonValue
 
@@ -52,8 +53,7 @@ class StopSignal(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class CommandHome:
+class CommandHome(Struct, frozen=True):
     """The content of a command's temporary home directory.
 
     `copied` are paths below the user's home; missing ones are skipped. `files` are created with the given
@@ -64,8 +64,7 @@ class CommandHome:
     files: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandOptions:
+class CommandOptions(Struct, frozen=True, kw_only=True):
     """Options of a command beyond its program: input, variables, passthrough, readable places, network,
     limits.
     """
@@ -80,8 +79,7 @@ class CommandOptions:
     output_limit_bytes: int = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """A program to run, and what it may see.
 
     `root` is the sandbox's tree, the only writable place besides a private temporary directory; the command
@@ -108,8 +106,7 @@ class Command:
     network_denied: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CommandResult:
+class CommandResult(Struct, frozen=True):
     """The outcome of a command.
 
     `output` holds stdout and stderr in the order they arrived; if it is too long, only the tail, with a first

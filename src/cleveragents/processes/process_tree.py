@@ -18,11 +18,11 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
 import psutil
+from msgspec import Struct
 
 from cleveragents.core.errors import DeadlineExceeded
 
@@ -172,8 +172,7 @@ def _wait_for_execs(unsure: set[int], look: _Look) -> None:
         unsure = unsure - look.at(unsure, stopping=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(Struct, frozen=True):
     """A search for a marker in the environments of processes; `found` gets the processes with the marker."""
 
     sign: bytes

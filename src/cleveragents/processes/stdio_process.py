@@ -17,10 +17,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from cleveragents.core.errors import ToolRefused
 from cleveragents.core.identifiers import MARKER_VARIABLE

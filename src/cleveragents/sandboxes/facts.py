@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from cleveragents.core.errors import SandboxMissing
 from cleveragents.core.records import facts_of, record_of
@@ -16,8 +17,7 @@ from cleveragents.git.plumbing import FACTS_FILE, TREE
 __all__ = ["SandboxFacts", "SandboxLayout"]
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxFacts:
+class SandboxFacts(Struct, frozen=True):
     """The facts of a sandbox, fixed when it is created.
 
     `plain`: no setting converts a file's bytes, so no git process is needed to name its object unless a
@@ -49,8 +49,7 @@ class SandboxFacts:
     filters: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxLayout:
+class SandboxLayout(Struct, frozen=True):
     """The parts of a sandbox's directory.
 
     `tree` is visible to commands and tools. `engine` is our own git directory, hidden from them: commands can

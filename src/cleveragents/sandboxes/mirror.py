@@ -15,9 +15,10 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+
+from msgspec import Struct
 
 from cleveragents.access.model.project import RemoteAddress
 from cleveragents.core.errors import GitFailed, RemoteUnreachable, SandboxMissing, SandboxRefused
@@ -62,8 +63,7 @@ _FETCH = (
 _PUSH = ("push", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no")
 
 
-@dataclass(frozen=True, slots=True)
-class Mirrors:
+class Mirrors(Struct, frozen=True):
     """The mirrors below one directory. Holds no other state: any thread and process may share it.
 
     A kernel lock allows one fetch per mirror at a time. A call to a remote that takes longer than `seconds`

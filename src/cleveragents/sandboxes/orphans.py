@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from cleveragents.core.errors import GitFailed, SandboxBusy, SandboxMissing, ToolRefused
 from cleveragents.git.user_repository import pinned_in
@@ -29,8 +30,7 @@ _OURS = frozenset({"lock", "tree", "engine", "sandbox.json.new"})
 _YOUNG_SECONDS = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxOrphan:
+class SandboxOrphan(Struct, frozen=True):
     """An orphan. `kind` is row, directory, copy or pin. `removable`: `remove_orphans` removes it; otherwise
     `advice` is the remedy.
     """

@@ -6,9 +6,10 @@ Also the inputs for the cache of setup environments, such as virtual environment
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import JsonValue
@@ -31,16 +32,14 @@ Progress = Callable[[str], None]
 """A function that shows the user a line about the work in progress."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartTree:
+class StartTree(Struct, frozen=True):
     """The initial tree of a sub-plan: a tree in the sandbox of its parent plan."""
 
     plan_id: str
     tree: str
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxRequest:
+class SandboxRequest(Struct, frozen=True):
     """A request for a sandbox.
 
     `resource` is the root of a repository or a plain directory. `from_head` uses only committed files instead
@@ -62,8 +61,7 @@ class SandboxRequest:
     fence: Fence | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Unapplied:
+class Unapplied(Struct, frozen=True):
     """Files in a sandbox that are never applied.
 
     `ignored` are the files of `Sandbox.unapplied`. `repositories` are directories in which a plan
@@ -140,8 +138,7 @@ class Sandboxes(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class SetupInputs:
+class SetupInputs(Struct, frozen=True):
     """Everything that affects the result of a setup, or which plans may use it, except the sandbox's files.
 
     `project` is the plan's project: environments are never shared across projects. `paths` are the

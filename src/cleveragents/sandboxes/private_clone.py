@@ -11,9 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from cleveragents.core.errors import GitFailed, SandboxMissing, SandboxRefused
 from cleveragents.core.faults import FaultPoints, NoFaults

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from cleveragents.storage.columns import microseconds, moment
@@ -20,8 +20,7 @@ READY = "ready"
 REMOVING = "removing"
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxRow:
+class SandboxRow(Struct, frozen=True):
     """A sandbox in the registry.
 
     `home` names the state directory that holds it; None in rows of earlier versions. `remote` is the git

@@ -29,9 +29,11 @@ import secrets
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from cleveragents.core.errors import SandboxMissing
 from cleveragents.git.git_directory import flush
@@ -65,8 +67,7 @@ _INDEX = ".git/index"
 _ALTERNATES = ".git/objects/info/alternates"
 
 
-@dataclass(frozen=True, slots=True)
-class SetupCache:
+class SetupCache(Struct, frozen=True):
     """Environments by key in a directory, limited to `limit_bytes`; the least recently used are removed
     first.
 

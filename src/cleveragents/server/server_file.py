@@ -11,16 +11,16 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 __all__ = ["RunningServer", "announced", "running_server", "server_file"]
 
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-@dataclass(frozen=True, slots=True)
-class RunningServer:
+class RunningServer(Struct, frozen=True):
     """A running server. `started` is a timestamp as text."""
 
     url: str

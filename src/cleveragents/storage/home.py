@@ -17,10 +17,12 @@ import os
 import re
 import secrets
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from cleveragents.core.errors import ConfigurationError
 from cleveragents.core.identifiers import UlidSource
@@ -54,8 +56,7 @@ def home_id(state_directory: Path) -> str:
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """The identity of a directory: its path, its inode number, and its machine."""
 
     name: str

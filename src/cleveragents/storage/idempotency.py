@@ -7,15 +7,15 @@ server that takes over the claim finds the object; a server that lost the claim 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
+
+from msgspec import Struct
 
 __all__ = ["IdempotencyClaim", "IdempotencyStore", "StoredResponse"]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredResponse:
+class StoredResponse(Struct, frozen=True):
     """A response as it was sent."""
 
     status: int
@@ -24,8 +24,7 @@ class StoredResponse:
     location: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class IdempotencyClaim:
+class IdempotencyClaim(Struct, frozen=True):
     """The exclusive right to work on a request, until another server takes it over.
 
     `made` is the id of the object that an earlier owner of the claim created: reuse it instead of creating

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 __all__ = ["DatabaseOptions"]
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseOptions:
+class DatabaseOptions(Struct, frozen=True):
     """Options of a database connection.
 
     With `durability` "normal", acknowledged writes survive kill -9; with "full", also a power cut. A busy

@@ -7,11 +7,11 @@ that creates the object.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
+from msgspec.structs import replace
 from sqlalchemy import Connection, delete, select, update
 from sqlalchemy.sql.dml import ReturningInsert
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 __all__ = ["LockHolder", "write_lock_holder"]
 
@@ -20,8 +21,7 @@ _WRITE_LOCK = 120
 _STOPPED = ("T", "t")
 
 
-@dataclass(frozen=True, slots=True)
-class LockHolder:
+class LockHolder(Struct, frozen=True):
     """A process in the middle of a write. `stopped`: the process is suspended."""
 
     pid: int

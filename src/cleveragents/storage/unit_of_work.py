@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from msgspec import Struct
 from sqlalchemy import Connection
 
 from cleveragents.core.event import DomainEvent
@@ -18,8 +18,7 @@ __all__ = ["Backend", "Savepoint", "TransactionLost", "Write", "WriteOutcome", "
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Struct, frozen=True):
     """A write: `apply(connection, items)` returns one value per item, in order.
 
     With `joins`, the write may share one call of `apply` with other writes that have the same `apply`. Its
@@ -32,8 +31,7 @@ class Write:
     by: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOutcome:
+class WriteOutcome(Struct, frozen=True):
     """The result of a write and its events in the outbox. An error means that this write alone failed."""
 
     value: Any = None

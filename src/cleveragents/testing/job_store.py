@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from cleveragents.core.errors import QueueFull, UnknownJob
 from cleveragents.core.event import DomainEvent

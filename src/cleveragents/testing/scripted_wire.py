@@ -6,10 +6,12 @@ import asyncio
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from cleveragents.models.model.conversation import Message, MessageRole, ToolRequest, Usage
 from cleveragents.models.scripted_model import scripted_usage, written

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from cleveragents.core.errors import Cancelled, ToolRefused
 from cleveragents.core.json_value import JsonValue
@@ -20,8 +22,7 @@ _LEAST_SECONDS = 0.001
 _LOOK_SECONDS = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class TimedStop:
+class TimedStop(Struct, frozen=True):
     """A `StopSignal` that also fires when the time runs out."""
 
     stop: StopSignal
@@ -50,8 +51,7 @@ class TimedStop:
             raise Cancelled(self.reason)
 
 
-@dataclass(frozen=True, slots=True)
-class EitherStop:
+class EitherStop(Struct, frozen=True):
     """A `StopSignal` that fires when either of two other signals fires."""
 
     one: StopSignal
@@ -79,8 +79,7 @@ class EitherStop:
             raise Cancelled(self.reason)
 
 
-@dataclass(frozen=True, slots=True)
-class TimedTool:
+class TimedTool(Struct, frozen=True):
     """A `Tool` that is stopped when the time runs out: the call fails, and its changes are recorded."""
 
     tool: Tool

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from cleveragents.api.views import as_json, every
 from cleveragents.jobs.ports import WorkerRecord

@@ -6,8 +6,9 @@ import json
 import os
 import signal
 import sys
-from dataclasses import asdict
 from pathlib import Path
+
+from msgspec.structs import asdict
 
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.processes.guarded_runner import GuardedCommandRunner

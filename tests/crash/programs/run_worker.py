@@ -11,11 +11,11 @@ import logging
 import signal
 import sys
 import threading
-from dataclasses import asdict
 from itertools import count
 from typing import Any
 
 import structlog
+from msgspec.structs import asdict
 
 from cleveragents.core.clock import SystemClock
 from cleveragents.core.faults import FaultPoints, NoFaults

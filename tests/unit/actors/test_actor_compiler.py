@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as changed
 
 from cleveragents.actors.graph.compiler import compile_actor, joins_of
 from cleveragents.actors.model.actor import (
@@ -486,7 +487,7 @@ def test_a_raised_step_limit_applies_to_a_resumed_run(bench: Bench) -> None:
     request = bench.request(actor(*nodes, limits=ActorLimits(steps=1)), host)
     with pytest.raises(ActorStopped):
         bench.runner.run(request)
-    bench.again().run(replace(request, actor=actor(*nodes, limits=ActorLimits(steps=2))))
+    bench.again().run(changed(request, actor=actor(*nodes, limits=ActorLimits(steps=2))))
     assert len(host.thoughts) == 2
 
 
@@ -542,7 +543,7 @@ def test_a_question_inside_a_subgraph_is_answered_there(bench: Bench) -> None:
     question = bench.runner.run(request).question
     assert question is not None
     assert question.node == "sub.ask"
-    answered = replace(request, answer=QuestionAnswer(question.id, "go"))
+    answered = changed(request, answer=QuestionAnswer(question.id, "go"))
     assert bench.again().run(answered).values["text"] == "go"
     assert [thought.node for thought in host.thoughts] == ["sub.draft", "sub.finish"]
 

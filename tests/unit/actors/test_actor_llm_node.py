@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from cleveragents.actors.graph.llm_node import structured
 from cleveragents.actors.model.actor import ActorLimits, LlmNode, StateKey
@@ -99,7 +100,7 @@ def test_finished_work_is_not_repeated_after_a_failure(bench: Bench) -> None:
         bench.runner.run(request)
     assert raised.value is down, "an error of ours comes out as itself"
     fresh = ScriptedHost(["done"], {"look": lambda at: at})
-    outcome = bench.again().run(replace(request, host=fresh))
+    outcome = bench.again().run(structs.replace(request, host=fresh))
     assert outcome.values["text"] == "done"
     assert fresh.uses == []
     assert len(fresh.thoughts) == 1
@@ -261,7 +262,7 @@ def test_steps_count_model_and_tool_calls(bench: Bench) -> None:
 def test_money_is_counted_and_needs_a_price(bench: Bench) -> None:
     priced = ModelFacts("m", 100_000, 1_000, Price(10**6, 10**6))
     host = ScriptedHost(
-        lambda _: replace(asks_for(("look", {})), usage=Usage(1000, 1000)),
+        lambda _: structs.replace(asks_for(("look", {})), usage=Usage(1000, 1000)),
         {"look": lambda: "x"},
         facts=priced,
     )
@@ -291,7 +292,7 @@ def test_a_call_costs_the_price_of_the_model_that_answered(bench: Bench, answeri
         lambda t: (
             "done"
             if len(host.thoughts) == 4
-            else replace(asks_for(("look", {})), usage=Usage(0, 1000), model=answering)
+            else structs.replace(asks_for(("look", {})), usage=Usage(0, 1000), model=answering)
         ),
         {"look": lambda: "x"},
         facts=CHEAP,
@@ -568,7 +569,7 @@ def test_a_run_may_continue_with_a_smaller_context_window(bench: Bench, context:
         {"look": lambda n: "x" * n},
         facts=ModelFacts("less", context, 100),
     )
-    assert bench.runner.run(replace(request, host=less)).values["text"] == "done"
+    assert bench.runner.run(structs.replace(request, host=less)).values["text"] == "done"
     assert ["summary" in thought.key for thought in less.thoughts] == ([True, False] if asked else [False])
     for thought in less.thoughts:
         size = less.count_tokens(None, thought.request) + thought.request.max_output_tokens

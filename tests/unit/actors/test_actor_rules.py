@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as changed
 
 from cleveragents.actors.conditions import Condition
 from cleveragents.actors.graph.state import answer_schema
@@ -81,7 +82,7 @@ def test_a_sound_graph_has_no_problems() -> None:
     )
     closing = router("judge", ("end", "verdict == 'ok' and len(files) > 1"), ("ask", None))
     asking = HumanNode(name="ask", question="${files}?", output="verdict", next=("judge",))
-    meet = replace(sound.nodes[3], next=("judge",))
+    meet = changed(sound.nodes[3], next=("judge",))
     whole = replace(sound, nodes=(*sound.nodes[:3], meet, closing, asking))
     other = actor(llm("x", output="done"), state=(StateKey("done"),))
     assert problems(whole, tools=["read"], find=lambda name: other) == {}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import pytest
+from msgspec.structs import asdict
 
 from cleveragents.actors.diagram import edges, mermaid, node_summary, node_type, tree
 from cleveragents.actors.loader import load_actor

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict
 from rich.console import Console
 
 from cleveragents.actors.diagram import edges, mermaid, node_summary, node_type, tree

@@ -149,12 +149,17 @@ def test_help_imports_no_heavy_library() -> None:
         assert not unwanted & set(loaded.split())
 
 
-# Tells which modules a command loaded, and which programs it started.
+# Tells which modules a command loaded, which programs it started, and how many dataclasses of ours it defined.
 PROBE = """
 import atexit, json, sys
 started = []
 sys.addaudithook(lambda event, facts: event == "subprocess.Popen" and started.append(str(facts[0])))
-atexit.register(lambda: print(json.dumps([sorted(sys.modules), started]), file=sys.stderr))
+def tell():
+    ours = [vars(module) for name, module in sys.modules.items() if name.startswith("cleveragents")]
+    kinds = {id(one): one for names in ours for one in names.values() if isinstance(one, type)}
+    made = sum("__dataclass_fields__" in vars(one) for one in kinds.values())
+    print(json.dumps([sorted(sys.modules), started, made]), file=sys.stderr)
+atexit.register(tell)
 from cleveragents.cli.main import run
 run()
 """
@@ -188,8 +193,10 @@ RESULTS = {
 """What reads or changes the files of a plan: a list needs none of it."""
 
 
-def probed(home: Path, *words: str) -> tuple[str, set[str], Counter[str]]:
-    """What the command printed, the modules that it loaded, and the programs that it started."""
+def probed(home: Path, *words: str) -> tuple[str, set[str], Counter[str], int]:
+    """What the command printed, the modules that it loaded, the programs that it started, and the number of
+    dataclasses that it defined.
+    """
     own = ("CLEVERAGENTS_", "XDG_", "GIT_")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     command = [sys.executable, "-c", PROBE, *words]
@@ -197,37 +204,43 @@ def probed(home: Path, *words: str) -> tuple[str, set[str], Counter[str]]:
     ended = subprocess.run(
         command, cwd=home / "shop", capture_output=True, text=True, check=True, env=environment
     )
-    loaded, started = json.loads(ended.stderr.splitlines()[-1])
-    return ended.stdout, set(loaded), Counter(Path(program).name for program in started)
+    loaded, started, made = json.loads(ended.stderr.splitlines()[-1])
+    return ended.stdout, set(loaded), Counter(Path(program).name for program in started), made
 
 
 def test_commands_load_no_library_and_start_no_process_that_they_do_not_need(tmp_path: Path) -> None:
-    """Start-up is most of what a short command takes: 80 ms of CPU for pydantic, 4 for each process."""
+    """Start-up is most of what a short command takes: 80 ms of CPU for pydantic, 4 for each process, and half
+    a millisecond for each dataclass.
+    """
     make_repository(tmp_path / "shop", {"README.md": "colour\n"})
     probed(tmp_path, "plan", "list")  # makes the database
 
     command = ("run", "--action", "builtin/command", "--review", "--format", "json", "--")
-    told, loaded, started = probed(tmp_path, *command, "sed", "-i", "s/colour/color/", "README.md")
+    told, loaded, started, made = probed(tmp_path, *command, "sed", "-i", "s/colour/color/", "README.md")
     plan = json.loads(told)["id"]
     assert not UNUSED - {"pydantic", "ruamel.yaml"} & loaded, "an action is read from YAML"
-    assert started["git"] <= 18
+    assert started["git"] <= 14
     assert started["bwrap"] <= 4
     assert started.total() - started["git"] - started["bwrap"] == 1, "the guard of the command"
+    assert made <= 195
 
-    _, loaded, started = probed(tmp_path, "plan", "apply", plan)
+    _, loaded, started, made = probed(tmp_path, "plan", "apply", plan)
     assert not (UNUSED | WORK) & loaded
     assert started.keys() <= {"git"}
     assert started["git"] <= 15
+    assert made <= 185
 
-    _, loaded, started = probed(tmp_path, "plan", "undo", plan)
+    _, loaded, started, made = probed(tmp_path, "plan", "undo", plan)
     assert not (UNUSED | WORK) & loaded
     assert started.keys() <= {"git"}
-    assert started["git"] <= 12
+    assert started["git"] <= 11
+    assert made <= 185
 
-    _, loaded, started = probed(tmp_path, "plan", "list")
+    _, loaded, started, made = probed(tmp_path, "plan", "list")
     assert "sqlalchemy" in loaded
     assert not (UNUSED | WORK | RESULTS) & loaded
     assert sum(name.startswith("cleveragents.") for name in loaded) <= 165
+    assert made <= 175
     assert not started
 
 

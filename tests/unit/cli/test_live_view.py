@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-from dataclasses import replace
 from datetime import UTC, datetime
 from io import StringIO
 from itertools import pairwise
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.cli.output import Output

@@ -15,13 +15,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 
 import pytest
 import structlog
+from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.text import Text
 

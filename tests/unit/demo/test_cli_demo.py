@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace as changed
 
 from cleveragents.app.container import Container
 from cleveragents.cli.output import Output
@@ -58,7 +58,7 @@ def with_account(found: Evidence, label: str, **changes: object) -> Evidence:
 
 
 def in_state(found: Evidence, label: str, state: PlanState) -> Evidence:
-    return with_account(found, label, plan=replace(found.accounts[label].plan, state=state))
+    return with_account(found, label, plan=changed(found.accounts[label].plan, state=state))
 
 
 def with_file(found: Evidence, path: str, text: str) -> Evidence:
@@ -71,7 +71,7 @@ def without(found: Evidence, event_type: EventType) -> Evidence:
 
 
 def spent(account: PlanRecords, **more: Any) -> Any:
-    return replace(account.budget, **more)
+    return changed(account.budget, **more)
 
 
 def all_passed(account: PlanRecords) -> list[object]:
@@ -89,7 +89,7 @@ CASES: Mapping[str, list[Doctored]] = {
         lambda s, f: (s, with_account(f, "tax", decisions=[])),
         lambda s, f: (
             s,
-            with_account(f, "tax", calls=[replace(one, tool="write") for one in f.accounts["tax"].calls]),
+            with_account(f, "tax", calls=[changed(one, tool="write") for one in f.accounts["tax"].calls]),
         ),
         lambda s, f: (
             s,
@@ -97,7 +97,7 @@ CASES: Mapping[str, list[Doctored]] = {
                 f,
                 "tax",
                 decisions=[
-                    replace(one, made=replace(one.made, rationale="")) for one in f.accounts["tax"].decisions
+                    changed(one, made=changed(one.made, rationale="")) for one in f.accounts["tax"].decisions
                 ],
             ),
         ),
@@ -250,9 +250,7 @@ def test_a_broken_promise_fails_the_demo_and_keeps_its_directory(
 
 def test_a_worker_that_does_not_start_ends_the_story(tmp_path: Path) -> None:
     settings = demo_settings(tmp_path)
-    nowhere = msgspec.structs.replace(
-        settings, database=msgspec.structs.replace(settings.database, url="sqlite:////dev/null/state.db")
-    )
+    nowhere = changed(settings, database=changed(settings.database, url="sqlite:////dev/null/state.db"))
     worker = WorkerProcess("worker-1", nowhere, tmp_path / "log")
     with pytest.raises(DeadlineExceeded):
         worker.wait_ready()

@@ -6,11 +6,11 @@ import os
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import structlog
+from msgspec.structs import replace
 
 from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import DatabaseUnreachable, JobAlreadyEnded, StoreBusy

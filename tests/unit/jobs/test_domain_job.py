@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cleveragents.core.errors import IllegalJobMove, InvalidPayload
 from cleveragents.core.event import DomainEvent, EventType

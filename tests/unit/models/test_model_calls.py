@@ -6,11 +6,12 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import (

@@ -6,11 +6,12 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cleveragents.core.errors import ContextTooLong, ModelRefused, ModelUnavailable
 from cleveragents.core.policy import Capability

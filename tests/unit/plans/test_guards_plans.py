@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Connection, select
 
 from cleveragents.apply import commit as commit_module

@@ -7,13 +7,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any
 
 import pytest
 import structlog
+from msgspec.structs import replace
 
 from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.core.errors import StoreBusy

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cleveragents.core.errors import PlanError, StalePlan
 from cleveragents.plans.lifecycle import PlanLifecycle

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as changed
 
 from cleveragents.cli.plan.sections import in_short
 from cleveragents.core.actions.model import CheckVerdict, Setup, failure_line
@@ -211,15 +212,15 @@ def test_checks_of_an_apply_restore_the_sandbox(plans: PlanBench) -> None:
 
 def test_a_cancelled_check_has_no_verdict(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", ""))
-    strategy = replace(plans.strategies[plan.id], checks=(check("sleep 60"),))
+    strategy = changed(plans.strategies[plan.id], checks=(check("sleep 60"),))
     token = CancellationToken()
     checks = plans.parts.checks(plans.repository)
 
     def stops(*asked: object) -> None:
         token.cancel("enough")
 
-    held = replace(plan, strategy=strategy.to_json())
-    apply = replace(plans.parts.apply, checks=lambda resource: replace(checks, own_checkout=stops))
+    held = changed(plan, strategy=strategy.to_json())
+    apply = changed(plans.parts.apply, checks=lambda resource: changed(checks, own_checkout=stops))
     with pytest.raises(Exception, match="enough"):
         apply.apply(held, token)
     assert verdicts(plans, plan) == []

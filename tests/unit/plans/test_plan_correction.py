@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from msgspec import structs
 
 from cleveragents.core.clock import SystemClock
 from cleveragents.core.decision import DecisionState
@@ -206,7 +207,7 @@ def test_a_plan_can_be_corrected_or_resumed_after_a_crash_in_a_correction(
     bench: ActorPlanBench, point: str
 ) -> None:
     plan = bench.reached(*USUAL)
-    dying = replace(correction_of(bench), faults=RaiseAt(point, KeyboardInterrupt))
+    dying = structs.replace(correction_of(bench), faults=RaiseAt(point, KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         dying.correct(plan, 3, "people want comments in it")
     left = bench.now(plan)
@@ -229,7 +230,7 @@ def test_a_plan_can_be_corrected_or_resumed_after_a_crash_in_a_correction(
 def test_every_step_of_a_correction_is_a_fault_point(bench: ActorPlanBench) -> None:
     points = RecordFaultPoints()
     plan = bench.reached(*USUAL)
-    replace(correction_of(bench), faults=points).correct(plan, 3, "otherwise")
+    structs.replace(correction_of(bench), faults=points).correct(plan, 3, "otherwise")
     assert points.reached == ["correct.paused", "correct.rolled_back", "correct.kept"]
 
 
@@ -484,14 +485,14 @@ def test_refuses_to_correct_a_plan_that_moved(bench: ActorPlanBench) -> None:
                 bench.parts.lifecycle.reject(bench.now(plan))
 
     with pytest.raises(StalePlan):
-        replace(correction_of(bench), faults=Rejecting()).correct(plan, 3, "otherwise")
+        structs.replace(correction_of(bench), faults=Rejecting()).correct(plan, 3, "otherwise")
     assert bench.now(plan).state is PlanState.REJECTED
     assert set(states_of(bench, plan)) == {DecisionState.ACTIVE.value}
 
 
 def test_refuses_to_correct_a_merged_sub_plan(bench: ActorPlanBench) -> None:
     parent, child = bench.reached(*USUAL), bench.reached(*USUAL)
-    child = replace(child, parent_id=parent.id, key="1")
+    child = structs.replace(child, parent_id=parent.id, key="1")
     correction_of(bench).ensure_correctable(child)
     calls = bench.parts.calls
     made = calls.add(parent.id, "note", {}, step="merge-1", state=CallState.STARTED, now=SystemClock().now())
@@ -512,7 +513,7 @@ def test_corrects_a_plan_without_a_sandbox(bench: ActorPlanBench) -> None:
 def test_decisions_of_an_unsaved_strategy_can_be_corrected(bench: ActorPlanBench) -> None:
     """The plan was interrupted after its decisions were recorded and before its strategy was."""
     plan = bench.reached(*USUAL, cast=("builtin/strategist", "builtin/executor", None))
-    bare = replace(bench.now(plan), strategy=None)
+    bare = structs.replace(bench.now(plan), strategy=None)
     undoing = correction_of(bench).preview(bare, 1)
     assert (undoing.checkpoint, len(undoing.superseded)) == (None, 3)
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace as changed
 
 from cleveragents.api.plans.budget import more_time
 from cleveragents.changes.model.review import ReviewKind
@@ -44,7 +45,7 @@ DEAD = WorkerIdentity("dead", "", 999_999_999, 1)
 
 def claimed_by_the_dead(plans: PlanBench, plan: Plan) -> None:
     """The store says that the job runs, but its owner is gone."""
-    owner = replace(DEAD, host=plans.container.processes.identity("me").host)
+    owner = changed(DEAD, host=plans.container.processes.identity("me").host)
     job = plans.container.jobs.claim(owner, [kind_of_plan(plan.id)], now=SystemClock().now())
     assert job is not None
 
@@ -221,7 +222,7 @@ def test_a_stale_read_does_not_move_a_plan_back(plans: PlanBench) -> None:
 
 def test_a_plan_with_an_unknown_job_has_no_worker(plans: PlanBench) -> None:
     plan = plans.plan(write("x.txt", ""))
-    assert not plans.parts.lifecycle.has_worker(replace(plan, job_id="no such job"))
+    assert not plans.parts.lifecycle.has_worker(changed(plan, job_id="no such job"))
     assert plans.parts.lifecycle.asking(plan) is None
 
 
@@ -368,9 +369,9 @@ def test_collects_only_unneeded_sandboxes(plans: PlanBench) -> None:
 
 def test_a_raised_time_limit_doubles_the_default(plans: PlanBench) -> None:
     plan = plans.done(command("true"))
-    hour = replace(Strategy.from_json(plan.strategy), limit_seconds=3600.0)
-    assert more_time(plans.parts, replace(plan, strategy=hour.to_json())) == 7200
-    assert more_time(plans.parts, replace(plan, strategy=None)) == 7200
+    hour = changed(Strategy.from_json(plan.strategy), limit_seconds=3600.0)
+    assert more_time(plans.parts, changed(plan, strategy=hour.to_json())) == 7200
+    assert more_time(plans.parts, changed(plan, strategy=None)) == 7200
 
 
 def test_a_quota_removes_the_oldest_ended_sandboxes(plans: PlanBench) -> None:
@@ -427,7 +428,7 @@ def test_the_journal_decides_after_a_store_failure_in_an_apply(plans: PlanBench)
     def unavailable(*given: object) -> object:
         raise StoreBusy(1.0)
 
-    broken = replace(apply, checks=unavailable)
+    broken = changed(apply, checks=unavailable)
     with pytest.raises(StoreBusy):
         broken.apply(plan, CancellationToken())
     assert plans.now(plan).phase_state == (Phase.APPLY, PlanState.PROCESSING)
@@ -462,7 +463,7 @@ def test_settle_restores_files_of_a_killed_check(plans: PlanBench) -> None:
     plans.parts.result.review(plan, ReviewKind.PATH, "y.txt", accepted=False)
     (plans.repository / "b.txt").write_text("the user's\n")
     with pytest.raises(StoreBusy):
-        replace(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())
+        changed(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())
     root = plans.sandbox(plan).root
     assert ((root / "b.txt").read_text(), (root / "y.txt").exists()) == ("the user's\n", False)
     under_way = plans.now(plan).waiting_for
@@ -480,7 +481,7 @@ def test_settle_waits_for_a_busy_sandbox_and_restores_it(
     plan = plans.done(write("x.txt", "1\n"))
     (plans.repository / "b.txt").write_text("the user's\n")
     with pytest.raises(StoreBusy):
-        replace(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())
+        changed(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())
     sandbox = plans.sandbox(plan)
     settling = threading.Thread(target=plans.parts.apply.settle)
     with sandbox.writing():
@@ -498,7 +499,7 @@ def test_restores_merged_files_before_the_plan_moves(plans: PlanBench, fenced: b
     plan = plans.done(write("x.txt", "1\n"))
     (plans.repository / "b.txt").write_text("the user's\n")
     with pytest.raises(StoreBusy):
-        replace(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())
+        changed(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())
 
     class Dying:
         """A store whose process is killed at the next move, before or after the move is stored."""
@@ -515,7 +516,7 @@ def test_restores_merged_files_before_the_plan_moves(plans: PlanBench, fenced: b
             raise SystemExit
 
     for kept in (False, True):
-        dying = replace(plans.parts.apply, plans=Dying(kept))
+        dying = changed(plans.parts.apply, plans=Dying(kept))
         with pytest.raises(SystemExit):
             dying.taken_up(plans.now(plan), None) if fenced else dying.settle()
     assert plans.now(plan).state is PlanState.ERRORED
@@ -527,7 +528,7 @@ def test_a_stale_settle_restores_nothing(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"))
     (plans.repository / "b.txt").write_text("the user's\n")
     with pytest.raises(StoreBusy):
-        replace(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())
+        changed(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())
     before = plans.now(plan)
     plans.parts.apply.settle()
     # An edit of a person that equals the merged file.
@@ -542,7 +543,7 @@ def test_a_stale_settle_restores_nothing(plans: PlanBench) -> None:
         def list(self, **_: object) -> Sequence[Plan]:
             return [before]
 
-    replace(plans.parts.apply, plans=Slow()).settle()
+    changed(plans.parts.apply, plans=Slow()).settle()
     assert (plans.sandbox(plan).root / "b.txt").read_text() == "the user's\n"
     assert plans.now(plan).state is PlanState.ERRORED
 
@@ -553,14 +554,14 @@ def test_settles_an_interrupted_apply_without_a_usable_sandbox(plans: PlanBench,
     plan = plans.done(write("x.txt", "1\n"))
     (plans.repository / "b.txt").write_text("the user's\n")
     with pytest.raises(StoreBusy):
-        replace(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())
+        changed(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())
     applying = plans.parts.apply
     if what == "gone":
         plans.parts.sandboxes.remove(plan.id)
     elif what == "damaged":
         (plans.sandbox(plan).repository.directory / "HEAD").unlink()
     else:
-        applying = replace(applying, sandboxes=Unreadable())
+        applying = changed(applying, sandboxes=Unreadable())
     applying.settle()
     assert plans.now(plan).state is PlanState.ERRORED
 
@@ -576,7 +577,7 @@ def test_settle_keeps_edits_in_the_sandbox(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"))
     (plans.repository / "b.txt").write_text("the user's\n")
     with pytest.raises(StoreBusy):
-        replace(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())
+        changed(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())
     root = plans.sandbox(plan).root
     (root / "a.txt").write_text("by hand\n")
     (root / "x.txt").write_text("by hand\n")
@@ -600,7 +601,7 @@ def test_a_busy_sandbox_blocks_the_apply_until_retried(
         raise SandboxBusy(plan.id)
 
     with pytest.raises(SandboxBusy):
-        replace(plans.parts.apply, checks=busy).apply(plan, CancellationToken())
+        changed(plans.parts.apply, checks=busy).apply(plan, CancellationToken())
     assert plans.now(plan).phase_state == (Phase.APPLY, PlanState.CONSTRAINED)
     assert plans.apply(plan).state is PlanState.APPLIED
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from cleveragents.changes.execution_context import PlanExecutionContext
 from cleveragents.changes.model.merge_conflict import RESOLVE
@@ -154,7 +155,7 @@ def test_a_pause_whose_worker_died_is_finished_by_the_next_reader(plans: PlanBen
     job, now = plans.owned_job(plan), plans.container.clock.now()
     plan = plans.parts.plans.move(plan, (Phase.STRATEGIZE, PlanState.PROCESSING), now=now)
     plans.container.jobs.request_cancel(job.id, PAUSED, now=now)
-    gone = replace(plans.parts.lifecycle, processes=DeadOwners(plans.container.processes))
+    gone = structs.replace(plans.parts.lifecycle, processes=DeadOwners(plans.container.processes))
     over = gone.reconciled(plan)
     assert (over.state, over.error) == (PlanState.ERRORED, PAUSED)
     plans.parts.lifecycle.resume(over)
@@ -245,10 +246,10 @@ def test_a_call_says_that_its_changes_were_not_recorded(
 
 def test_leaves_the_sandbox_of_another_machine(plans: PlanBench) -> None:
     plan = cut_off(plans)
-    sandbox_edits = replace(plans.parts.sandbox_edits, is_elsewhere=lambda plan_id: True)
+    sandbox_edits = structs.replace(plans.parts.sandbox_edits, is_elsewhere=lambda plan_id: True)
     sandbox_edits.end_calls(plan, "not wanted")
     assert plans.states_of(plan) == ["started"]
-    on_a_remote = replace(plan, resource="git+https://git.example/project.git#main")
+    on_a_remote = structs.replace(plan, resource="git+https://git.example/project.git#main")
     sandbox_edits.end_calls(on_a_remote, "not wanted")
     [(state, error)] = told(plans, plan)
     assert (state, changed(plans, plan)) == ("failed", [])
@@ -381,8 +382,8 @@ def cancelled_with(plans: PlanBench, plan: Plan, name: str, error: Exception) ->
             return Broken(plans.parts.sandboxes.open(plan_id), name, error)
 
     lifecycle = plans.parts.lifecycle
-    sandbox_edits = replace(plans.parts.sandbox_edits, sandboxes=Sandboxes())
-    return replace(lifecycle, sandbox_edits=sandbox_edits).cancel(plan, "not wanted")
+    sandbox_edits = structs.replace(plans.parts.sandbox_edits, sandboxes=Sandboxes())
+    return structs.replace(lifecycle, sandbox_edits=sandbox_edits).cancel(plan, "not wanted")
 
 
 @pytest.mark.parametrize("name", ["scan", "writing"])
@@ -480,7 +481,9 @@ def test_concurrent_looks_at_a_plan_without_a_sandbox_succeed(plans: PlanBench) 
             sandbox_edits.end_calls(over, "not wanted")
             return sandbox_edits.calls.move(*given, **facts)
 
-    slower = replace(plans.parts.lifecycle, sandbox_edits=replace(sandbox_edits, calls=Meanwhile()))
+    slower = structs.replace(
+        plans.parts.lifecycle, sandbox_edits=structs.replace(sandbox_edits, calls=Meanwhile())
+    )
     assert slower.reconciled(over) == over
     assert plans.states_of(plan) == ["failed"]
 
@@ -490,7 +493,7 @@ def test_a_plan_that_cannot_be_reconciled_hides_no_other(plans: PlanBench, error
     lifecycle, found = stopped_but_one(plans, error)
     one, bad, other = lifecycle.all_reconciled(found)
     assert one.state is other.state is PlanState.CANCELLED
-    assert bad == replace(found[1], error=f"the state of the plan could not be updated: {error}")
+    assert bad == structs.replace(found[1], error=f"the state of the plan could not be updated: {error}")
     assert plans.now(bad) == found[1]
 
 
@@ -519,7 +522,9 @@ def stopped_but_one(plans: PlanBench, error: Exception) -> tuple[PlanLifecycle, 
             return plans.parts.plans.get(plan_id)
 
     lifecycle = plans.parts.lifecycle
-    return replace(lifecycle, sandbox_edits=replace(plans.parts.sandbox_edits, plans=Failing())), found
+    return structs.replace(
+        lifecycle, sandbox_edits=structs.replace(plans.parts.sandbox_edits, plans=Failing())
+    ), found
 
 
 @pytest.mark.parametrize(

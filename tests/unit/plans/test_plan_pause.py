@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import DeadlineExceeded, PlanError, StalePlan

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as changed
 
 from cleveragents.changes.execution_context import PlanExecutionContext
 from cleveragents.core.actions.model import Check, Setup
@@ -58,9 +59,9 @@ def test_a_strategy_survives_storage(strategy: Strategy) -> None:
         one.arguments.keys() for one in strategy.steps
     ]
     changes = {"steps": (), "checks": strategy.checks}
-    assert replace(back, **changes) == replace(strategy, **changes)
-    assert [replace(one, arguments={}) for one in back.steps] == [
-        replace(one, arguments={}) for one in strategy.steps
+    assert changed(back, **changes) == changed(strategy, **changes)
+    assert [changed(one, arguments={}) for one in back.steps] == [
+        changed(one, arguments={}) for one in strategy.steps
     ]
 
 
@@ -137,7 +138,7 @@ def test_a_refusal_of_a_tool_fails_the_plan(plans: PlanBench) -> None:
     ids=["outside", "unknown", "invalid"],
 )
 def test_a_call_that_cannot_be_made_is_recorded_as_failed(plans: PlanBench, refused: StrategyStep) -> None:
-    plan = plans.done(replace(refused, continue_on_failure=True), write("after.txt", ""))
+    plan = plans.done(changed(refused, continue_on_failure=True), write("after.txt", ""))
     assert plan.state is PlanState.COMPLETE
     assert plans.states_of(plan) == ["failed", "ended"]
     assert plans.done(refused, write("after.txt", "")).state is PlanState.ERRORED
@@ -371,8 +372,8 @@ def test_a_step_is_done_or_names_its_problem() -> None:
     )
     assert step("command").problem_with(call) == "step 'command' ended with exit code 2"
     assert step("command", more={"expect_exit": (2,)}).problem_with(call) is None
-    assert step("write").problem_with(replace(call, result=None)) is None
-    failed = replace(call, state=CallState.FAILED, error="no")
+    assert step("write").problem_with(changed(call, result=None)) is None
+    failed = changed(call, state=CallState.FAILED, error="no")
     assert step("write").problem_with(failed) == "step 'write': no"
     assert step("write", more={"continue_on_failure": True}).problem_with(failed) is None
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from cleveragents.changes.model.review import ReviewKind
 from cleveragents.core.change import Difference

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as changed
 
 from cleveragents.api.plans import status_text
 from cleveragents.api.plans.available_actions import is_at_rest, is_resumable, needs_of, possible_actions
@@ -156,10 +157,10 @@ def test_a_plan_whose_waiting_process_is_dead_says_so_before_the_reset(bench: Be
     assert "process" not in str(fields_of(plan)["waiting_for"])
     for said in (status_text_of, short_status_of):
         assert "resume it" not in said(bench.parts, plan)
-    dead = replace(plan, waiting_for={**waiting, "process": {**waiting["process"], "started_ticks": 1}})
+    dead = changed(plan, waiting_for={**waiting, "process": {**waiting["process"], "started_ticks": 1}})
     for said in (status_text_of, short_status_of):
         assert "but no process continues it; resume it" in said(bench.parts, dead)
-    elsewhere = replace(plan, waiting_for={**waiting, "process": {**waiting["process"], "host": "another"}})
+    elsewhere = changed(plan, waiting_for={**waiting, "process": {**waiting["process"], "host": "another"}})
     assert "resume it" not in status_text_of(bench.parts, elsewhere)
 
 
@@ -419,7 +420,7 @@ def test_a_job_of_a_shared_queue_is_handed_on_until_the_reset(bench: Bench, phas
 
 
 def test_a_parent_waits_for_a_sub_plan_that_waits_for_a_limit() -> None:
-    child = replace(_plan(), state=PlanState.WAITING, waiting_for={"for": "usage limit", "until": "soon"})
+    child = changed(_plan(), state=PlanState.WAITING, waiting_for={"for": "usage limit", "until": "soon"})
     assert is_parked(child), "an unreadable time counts as past"
     until = parked_until(child)
     assert until is not None
@@ -431,8 +432,8 @@ def test_a_parent_waits_for_a_sub_plan_that_waits_for_a_limit() -> None:
 def test_a_parked_sub_plan_does_not_hide_others_that_no_worker_runs(
     monkeypatch: pytest.MonkeyPatch, state: PlanState
 ) -> None:
-    parked = replace(_plan(), state=PlanState.WAITING, waiting_for={"for": "usage limit", "until": "soon"})
-    plans = [parked, replace(_plan(), state=state)]
+    parked = changed(_plan(), state=PlanState.WAITING, waiting_for={"for": "usage limit", "until": "soon"})
+    plans = [parked, changed(_plan(), state=state)]
     stand_ins = {"below": plans, "plans_needing_action": [], "count_of_parts": "0/2"}
     for name, value in {**stand_ins, "has_active_sub_plans": False}.items():
         monkeypatch.setattr(status_text, name, lambda parts, plan, value=value: value)

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as changed
 from sqlalchemy import Table, delete, update
 
 from cleveragents.access.model.project import RemoteAddress, ResourceKind
@@ -303,7 +304,7 @@ def test_trusted_config_of_a_remote_counts_on_every_machine(
     there = other.parts.remotes.directories.of_resource(remote.resource)
     new = greeting(other)
     assert (there.name, new.action, new.resource) == (remote.tip(), "team/greet", remote.resource)
-    made = other.parts.lifecycle.create(replace(new, request=FrozenObject({"profile": "full-auto"})))
+    made = other.parts.lifecycle.create(changed(new, request=FrozenObject({"profile": "full-auto"})))
     other.parts.run()(other.claimed(made))
     assert other.now(made.id).phase_state == DONE
     assert "hello.txt" in other.diff(made)

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace as changed
 
 from cleveragents.apply.lock import resource_lock
 from cleveragents.apply.ports import Applier, ApplyOptions
@@ -177,7 +178,7 @@ def test_a_cancelled_job_affects_only_its_own_plan(desk: Desk) -> None:
         cancel_plan_of(jobs.request_cancel(job.id, "enough", now=job.created_at), lifecycle)
     own = jobs.get(str(plan.job_id))
     desk.bench.apply(plan)
-    cancel_plan_of(replace(own, cancel_reason="enough"), lifecycle)
+    cancel_plan_of(changed(own, cancel_reason="enough"), lifecycle)
     assert desk.now(plan).phase_state == APPLIED, "and what has ended stays as it is"
 
 
@@ -195,11 +196,11 @@ def test_names_the_phase_of_a_job(desk: Desk) -> None:
     plan = desk.plan(apply="review")
     job = jobs.get(plan.job_id)
     assert phase_of(job, plans) == "strategize"
-    assert phase_of(replace(job, kind=f"undo:{plan.id}"), plans) == "undo"
-    assert phase_of(replace(job, id="new", payload={"plan_id": plan.id, "to": "execute/queued"}), plans) == (
+    assert phase_of(changed(job, kind=f"undo:{plan.id}"), plans) == "undo"
+    assert phase_of(changed(job, id="new", payload={"plan_id": plan.id, "to": "execute/queued"}), plans) == (
         "execute"
     )
-    assert phase_of(replace(job, payload={}), plans) == ""
+    assert phase_of(changed(job, payload={}), plans) == ""
 
 
 def test_a_failed_check_ends_the_job_without_an_apply(desk: Desk) -> None:
@@ -352,7 +353,7 @@ def test_a_job_that_needs_a_person_ends_with_the_reason(desk: Desk, what: str) -
     else:
         plan = killed(desk, desk.done())
         again = desk.asked(what, plan)
-    away = replace(desk.bench.parts.apply, applier=OutOfReach(desk.bench.parts.apply.applier))
+    away = changed(desk.bench.parts.apply, applier=OutOfReach(desk.bench.parts.apply.applier))
     handler = {"plan": desk.run, "apply": desk.apply, "undo": desk.undo}[what]
     parts = PartsWith(desk.bench.parts, away)
     with pytest.raises(PlanError, match=f"^plan {plan.id}: cannot end the interrupted apply .* out of reach"):
@@ -409,7 +410,7 @@ class Moving:
 def test_an_apply_cancelled_in_its_second_round_ends(desk: Desk) -> None:
     plan = desk.done()
     token = CancellationToken()
-    moved = replace(desk.bench.parts.apply, applier=Moving(desk.bench.parts.apply.applier, token))
+    moved = changed(desk.bench.parts.apply, applier=Moving(desk.bench.parts.apply.applier, token))
     with pytest.raises(Cancelled):
         moved.apply(plan, token)
     assert desk.now(plan).phase_state == (Phase.APPLY, PlanState.CONSTRAINED)
@@ -436,7 +437,7 @@ def test_an_apply_that_stops_late_ends(desk: Desk, moves: int) -> None:
                 job.token.cancel("not wanted")
             return made[-1]
 
-    slow = replace(desk.bench.parts.apply, plans=Slow())
+    slow = changed(desk.bench.parts.apply, plans=Slow())
     with pytest.raises(Cancelled):
         slow.apply(plan, job.token, fence=Fence(job.id, job.fence))
     over = desk.now(plan)

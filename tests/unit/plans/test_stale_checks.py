@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from cleveragents.api.plans.details import details_of
 from cleveragents.changes.model.review import ReviewKind

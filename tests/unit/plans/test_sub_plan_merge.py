@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as changed
 
 from cleveragents.changes.model.merge_conflict import (
     DIRECTORY,
@@ -624,12 +625,12 @@ def test_reads_a_merge_without_a_recorded_tree(stand: MergeStand, parent: Worker
     call = next(call for call in stand.parts.history.calls(parent.plan.id) if call.number == conflict.merge)
     assert isinstance(call.result, Mapping)
     older = {name: told for name, told in call.result.items() if name != "theirs"}
-    outcome = MergeOutcome.of_call(replace(call, result=freeze(older)))
+    outcome = MergeOutcome.of_call(changed(call, result=freeze(older)))
     assert (outcome.conflicts, outcome.tree) == ((conflict,), call.result["tree"])
     assert not parent.sandbox.keeps(outcome.theirs)
     # An unreadable record says so, with a remedy.
     damaged = [{"conflicts": [{}]}, {"conflicts": 1}, {"conflicts": None}, {"files": "many"}]
     for kept in (None, [], {}, *({**call.result, **damage} for damage in damaged)):
         with pytest.raises(PlanError, match=rf"merge call {call.number} is unreadable") as told:
-            MergeOutcome.of_call(replace(call, result=freeze(kept)))
+            MergeOutcome.of_call(changed(call, result=freeze(kept)))
         assert [one.action for one in told.value.remedies] == ["plan.rollback"]

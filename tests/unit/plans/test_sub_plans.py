@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as changed
 from sqlalchemy import Engine, event
 
 from cleveragents.cli.run.foreground import run_until_rest
@@ -116,7 +117,7 @@ def test_names_a_failed_sub_plan_and_skips_its_dependents(trees: TreeBench, tmp_
 
 def test_fail_fast_stops_the_others_until_the_failure_is_fixed(trees: TreeBench, tmp_path: Path) -> None:
     mended = tmp_path / "mended"
-    asks = part("asks", replace(command("echo > made.txt"), granted=False), profile="manual")
+    asks = part("asks", changed(command("echo > made.txt"), granted=False), profile="manual")
     plan = trees.worked(
         part("inner", parts=[asks]),
         part("breaks", command(f"test -e {mended}")),
@@ -234,7 +235,7 @@ def test_a_sub_plan_of_a_cancelled_parent_does_not_start(trees: TreeBench) -> No
 
 
 def test_the_parent_reports_pending_requests_of_sub_plans(trees: TreeBench) -> None:
-    asks = part("asks", replace(command("echo > made.txt"), granted=False), profile="manual")
+    asks = part("asks", changed(command("echo > made.txt"), granted=False), profile="manual")
     plan = trees.worked(part("inner", parts=[asks]), part("y", write("y.txt", "")))
     assert plan.phase_state == WAITING
     child = trees.child(trees.child(plan, "inner"), "asks")
@@ -559,7 +560,7 @@ class Deed:
 def test_only_listed_goals_choose_their_action(trees: TreeBench) -> None:
     own = FrozenObject({"action": "tests/own", "arguments": {"n": 1}, "model": None, "profile": "full-auto"})
     plan = trees.tree(part("x", write("x.txt", "")), profile="ci")
-    asks = replace(trees.named[plan.goal], tasks=(Task("x", sub_plan=True, request=own),))
+    asks = changed(trees.named[plan.goal], tasks=(Task("x", sub_plan=True, request=own),))
     trees.named[plan.goal] = trees.named["whole"] = asks
     thought = trees.parts.lifecycle.queue(trees.made("whole"))
     for one in (plan, thought):
@@ -576,7 +577,7 @@ def test_only_listed_goals_choose_their_action(trees: TreeBench) -> None:
 def test_a_task_of_the_parent_needs_an_actor(trees: TreeBench) -> None:
     trees.know(part("whole", parts=[part("x", write("x.txt", ""))]))
     tasks = (*trees.named["whole"].tasks, Task("own"))
-    trees.named["whole"] = replace(trees.named["whole"], tasks=tasks)
+    trees.named["whole"] = changed(trees.named["whole"], tasks=tasks)
     plan = trees.work(trees.parts.lifecycle.queue(trees.made("whole")))
     assert plan.phase_state == ERRORED
     assert plan.error == "step 2 (own) needs an actor; the plan has none"
@@ -593,7 +594,7 @@ def test_a_discarded_sub_plan_is_not_merged(trees: TreeBench) -> None:
 
 
 def test_discarding_the_root_ends_its_sub_plans(trees: TreeBench) -> None:
-    asks = part("asks", replace(command("true"), granted=False), profile="manual")
+    asks = part("asks", changed(command("true"), granted=False), profile="manual")
     plan = trees.worked(asks, part("breaks", FAILS))
     child = trees.child(plan, "asks")
     now = trees.container.clock.now()
@@ -631,7 +632,7 @@ def test_a_job_continues_from_the_standing_it_names(trees: TreeBench) -> None:
     assert queued.phase_state == there
     assert queueing.taken_up_by(str(queued.job_id), plan) == queued  # it read the plan before the move
     with pytest.raises(StalePlan):
-        trees.parts.lifecycle.queue(replace(queued, version=2))
+        trees.parts.lifecycle.queue(changed(queued, version=2))
 
 
 def test_one_of_two_wakes_queues_the_parent(trees: TreeBench) -> None:
@@ -650,7 +651,7 @@ def test_a_plan_with_a_deleted_job_has_none(trees: TreeBench) -> None:
     plan = trees.tree(part("x", write("x.txt", "")))
     queueing = trees.parts.lifecycle.queueing
     assert queueing.job_of(plan) is not None
-    assert queueing.job_of(replace(plan, job_id="nobody")) is None
+    assert queueing.job_of(changed(plan, job_id="nobody")) is None
 
 
 def test_actors_are_not_offered_the_spawn_tool() -> None:

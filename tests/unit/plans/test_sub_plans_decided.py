@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as changed
 
 from cleveragents.core.cancellation import is_resumable_stop, user_reason
 from cleveragents.core.errors import Cancelled, PlanError, SandboxBusy
@@ -22,7 +23,7 @@ from tests.tree_bench import TreeBench, part, tree_bench
 COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
 ERRORED = (Phase.EXECUTE, PlanState.ERRORED)
 FAILS = command("exit 4")
-ASKS = replace(command("echo > asked.txt"), granted=False)
+ASKS = changed(command("echo > asked.txt"), granted=False)
 
 
 @pytest.fixture

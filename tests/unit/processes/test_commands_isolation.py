@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
@@ -17,6 +16,7 @@ from typing import NoReturn
 import psutil
 import pytest
 import structlog
+from msgspec.structs import replace
 
 from cleveragents.core.errors import ToolRefused
 from cleveragents.jobs.worker.async_worker import CancellationToken

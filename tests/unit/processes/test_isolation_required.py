@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from cleveragents.api.plans.details import details_of
 from cleveragents.api.workers import isolation_of, unisolated_workers

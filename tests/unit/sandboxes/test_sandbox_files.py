@@ -8,10 +8,10 @@ import shutil
 import socket
 import stat
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from cleveragents.core.errors import GitFailed, SandboxRefused, ToolRefused
 from cleveragents.git.git_directory import LooseObjects

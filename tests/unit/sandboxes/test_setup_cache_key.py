@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cleveragents.processes.bubblewrap import BubblewrapProbe, ProbeResult
 from cleveragents.processes.guarded_runner import WITHOUT_EFFECT, GuardedCommandRunner
@@ -216,7 +216,7 @@ OTHER_COMMANDS: Mapping[str, Callable[[Path], object]] = {
 SAME_KEY = {*WITHOUT_EFFECT} - {"environment", "passed"}
 
 
-@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Command)])
+@pytest.mark.parametrize("name", Command.__struct_fields__)
 def test_every_field_of_the_command_is_part_of_the_key_or_without_effect(
     clean: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -229,11 +229,11 @@ def test_every_field_of_the_command_is_part_of_the_key_or_without_effect(
     assert differs is (name not in SAME_KEY)
 
 
-@pytest.mark.parametrize("field", dataclasses.fields(SetupInputs), ids=lambda field: field.name)
-def test_every_other_input_is_part_of_the_key(world: World, clean: Path, field: Any) -> None:
+@pytest.mark.parametrize("name", SetupInputs.__struct_fields__)
+def test_every_other_input_is_part_of_the_key(world: World, clean: Path, name: str) -> None:
     asked = inputs(clean)
     other = {"project": "tenant-b", "paths": (".venv", "x"), "command": {**asked.command, "new": "input"}}
-    assert world.cache.key(replace(asked, **{field.name: other[field.name]}), clean) != world.key(clean)
+    assert world.cache.key(replace(asked, **{name: other[name]}), clean) != world.key(clean)
 
 
 def test_variables_and_runner_settings_are_inputs(clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:

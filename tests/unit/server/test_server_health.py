@@ -8,11 +8,11 @@ import socket
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import text
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 
 import pytest
 from fastapi import FastAPI, Request
+from msgspec.structs import replace
 from starlette.responses import Response, StreamingResponse
 from starlette.testclient import TestClient
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.api.plans.available_actions import NEEDS, urgency

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 import httpx
 import pytest
+from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 from cleveragents.api.keyed_lock import KeyedLock

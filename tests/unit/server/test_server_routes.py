@@ -8,12 +8,12 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 from cleveragents.access.model.project import ResourceKind

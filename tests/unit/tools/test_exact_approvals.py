@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from a2a.helpers import get_message_text
+from msgspec.structs import replace as changed
 from sqlalchemy import update
 
 from cleveragents.access.trust.repository_files import RepositoryFile
@@ -197,7 +198,7 @@ def test_an_interrupted_approved_call_does_not_resume_with_other_arguments(
     begun = execution(session).begin(asked)
     assert execution(session).begin(asked) == begun, "the same call goes on"
     with pytest.raises(NeedsHuman):
-        execution(session).begin(replace(asked, arguments={"script": SWAPPED}))
+        execution(session).begin(changed(asked, arguments={"script": SWAPPED}))
     assert [call.state for call in session.calls()] == [CallState.FAILED, CallState.ASKED]
 
 

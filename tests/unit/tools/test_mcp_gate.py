@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as changed
 
 from cleveragents.core.errors import CallDenied, NeedsHuman, PolicyDenied, ToolRefused
 from cleveragents.core.json_value import thaw
@@ -209,7 +210,7 @@ def test_a_sub_plan_uses_the_approval_of_the_plan_above_it(plans: PlanBench, rel
     execution = above._execution
     plan_id = execution.sandbox.plan_id
     plan = plans.parts.plans.get(below._execution.sandbox.plan_id)
-    child = PlanGate(replace(plan, **{relation: plan_id}), below._execution, below._place)
+    child = PlanGate(changed(plan, **{relation: plan_id}), below._execution, below._place)
     with pytest.raises(NeedsHuman):
         above.permit(STDIO)
     with pytest.raises(NeedsHuman):  # not answered yet
@@ -221,7 +222,7 @@ def test_a_sub_plan_uses_the_approval_of_the_plan_above_it(plans: PlanBench, rel
     child.permit(STDIO)
     with pytest.raises(PolicyDenied):  # it does not loosen a stricter policy below
         PlanGate(
-            replace(plan, **{relation: plan_id}),
+            changed(plan, **{relation: plan_id}),
             replace(below._execution, policy=profile("ci")),
             below._place,
         ).permit(HTTP)

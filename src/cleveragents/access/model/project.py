@@ -10,10 +10,11 @@ is not stored, because it differs between machines.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from cleveragents.access.model.user import Role
 from cleveragents.core.errors import InvalidName
@@ -67,8 +68,7 @@ class ResourceKind(str, Enum):
     REMOTE = "remote"
 
 
-@dataclass(frozen=True, slots=True)
-class Project:
+class Project(Struct, frozen=True):
     """A group of repositories. At most `max_parallel` of its jobs run in parallel, on all machines."""
 
     name: str
@@ -77,16 +77,14 @@ class Project:
     max_parallel: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """A member of a project, by name, with their role."""
 
     name: str
     role: Role
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(Struct, frozen=True):
     """A repository for plans. `location` is a path or an address; `branch` is the base and target of plans on
     a remote. For a directory, `home` is the state directory of its machine.
     """
@@ -181,8 +179,7 @@ def _ensure_no_secret(location: str) -> None:
         raise InvalidName("remote", place, allowed)
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteAddress:
+class RemoteAddress(Struct, frozen=True):
     """A git repository elsewhere, and the branch that is the base and target of plans."""
 
     url: str

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+
+from msgspec import Struct, field
 
 from cleveragents.core.errors import InvalidName
 
@@ -47,8 +48,7 @@ class TokenKind(str, Enum):
     BROWSER = "browser"
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(Struct, frozen=True):
     """A user of the server, with a role in each of their projects.
 
     `role` is `admin` for a server admin, who may act in every project. Otherwise it is the highest of the
@@ -89,8 +89,7 @@ def role_outside(projects: Mapping[str, Role]) -> Role:
     return Role.OPERATOR if operates else Role.VIEWER
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(Struct, frozen=True):
     """A token without its secret, of which only a digest is stored.
 
     Tokens issued with this one expire at `issues_until` at the latest: otherwise a limited token could issue

@@ -14,10 +14,11 @@ import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from cleveragents.core.errors import ConfigurationError
 
@@ -235,8 +236,7 @@ def _refusal(root: Path, relative: str, problem: str) -> ConfigurationError:
     return ConfigurationError(str(root / relative), problem)
 
 
-@dataclass(frozen=True, slots=True)
-class RepositoryFile:
+class RepositoryFile(Struct, frozen=True):
     """A file, read once. `trusted` refers to this content, so users of the file use `content` and do not read
     it again. `path` is relative to the root, with `/`.
     """
@@ -247,8 +247,7 @@ class RepositoryFile:
     trusted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TrustSurvey:
+class TrustSurvey(Struct, frozen=True):
     """All files of a repository that need trust. `refused` are files that cannot be trusted, with the
     reasons, including a note if the search reached its limit.
     """
@@ -263,8 +262,7 @@ class TrustSurvey:
         return tuple(file for file in self.files if not file.trusted)
 
 
-@dataclass(frozen=True, slots=True)
-class TrustedContent:
+class TrustedContent(Struct, frozen=True):
     """A trusted content."""
 
     path: str

@@ -16,12 +16,13 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from typing import Any
 
 from langgraph.runtime import Runtime
+from msgspec.structs import replace
 
 from cleveragents.actors.graph.model_call import NodeModelCall, fitted
 from cleveragents.actors.graph.run_context import A_STEP, NodeLabel, RunContext, path_in, time_left

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from cleveragents.actors.graph.run_context import CallCost, NodeLabel, written
 from cleveragents.actors.graph.state import State, answer_schema

@@ -12,11 +12,13 @@ progress updates of a running actor. Results are in the records, not in progress
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from cleveragents.core.json_value import FrozenObject, JsonValue
 
@@ -82,8 +84,7 @@ _OF_TYPE: Mapping[str, tuple[type, ...]] = {
 _SHOWN = 300
 
 
-@dataclass(frozen=True, slots=True)
-class StateKey:
+class StateKey(Struct, frozen=True):
     """A named value that nodes read and write.
 
     The reducer combines parallel writes: `replace` allows a single writer at a time, `append` joins lists,
@@ -114,8 +115,7 @@ def is_of_type(value: object, kind: str) -> bool:
     return isinstance(value, _OF_TYPE.get(kind, (object,)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LlmNode:
+class LlmNode(Struct, frozen=True, kw_only=True):
     """Calls a model and makes its tool calls until it requests none.
 
     `prompt` is a template over the state and becomes the first user message; `system` is the system prompt.
@@ -135,8 +135,7 @@ class LlmNode:
     next: tuple[str, ...] = (END,)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolNode:
+class ToolNode(Struct, frozen=True, kw_only=True):
     """Makes one tool call. The arguments are templates over the state."""
 
     name: str
@@ -146,16 +145,14 @@ class ToolNode:
     next: tuple[str, ...] = (END,)
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True):
     """A target and its condition. The condition None always holds."""
 
     to: str
     when: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouterNode:
+class RouterNode(Struct, frozen=True, kw_only=True):
     """Takes the first route whose condition holds."""
 
     name: str
@@ -166,8 +163,7 @@ class RouterNode:
         return tuple(dict.fromkeys(route.to for route in self.routes))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubgraphNode:
+class SubgraphNode(Struct, frozen=True, kw_only=True):
     """Runs another actor. `inputs` maps keys of the other actor to templates over this actor's state.
     `outputs` maps keys of this actor's state to keys of the other actor.
     """
@@ -179,8 +175,7 @@ class SubgraphNode:
     next: tuple[str, ...] = (END,)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HumanNode:
+class HumanNode(Struct, frozen=True, kw_only=True):
     """Asks a person. The run ends, and a later run continues with the answer."""
 
     name: str
@@ -190,8 +185,7 @@ class HumanNode:
     next: tuple[str, ...] = (END,)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentNode:
+class AgentNode(Struct, frozen=True, kw_only=True):
     """Runs an external agent in the sandbox.
 
     `environment` names the variables that are passed through, and `home` the files and directories below the
@@ -214,8 +208,7 @@ class AgentNode:
     next: tuple[str, ...] = (END,)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandNode(AgentNode):
+class CommandNode(AgentNode, frozen=True, kw_only=True):
     """An external agent that runs as a command: it receives one prompt, works, and exits with one of
     `expect_exit`.
 
@@ -228,8 +221,7 @@ class CommandNode(AgentNode):
     expect_exit: tuple[int, ...] = (0,)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcpNode(AgentNode):
+class AcpNode(AgentNode, frozen=True, kw_only=True):
     """An external agent that speaks the Agent Client Protocol over its standard streams.
 
     It sends us requests to write files and run commands.
@@ -239,8 +231,7 @@ class AcpNode(AgentNode):
 Node: TypeAlias = LlmNode | ToolNode | RouterNode | SubgraphNode | HumanNode | CommandNode | AcpNode
 
 
-@dataclass(frozen=True, slots=True)
-class ActorLimits:
+class ActorLimits(Struct, frozen=True):
     """Limits of one run; None means that the actor sets no limit. A step is one model or tool call."""
 
     steps: int = 200
@@ -252,7 +243,10 @@ class ActorLimits:
 FIX_ATTEMPTS = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+_LIMITS = ActorLimits()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
     """A complete and consistent actor. `document` is the text it was read from."""
 
@@ -262,12 +256,12 @@ class Actor:
     description: str = ""
     model: str | None = None
     state: tuple[StateKey, ...] = ()
-    limits: ActorLimits = ActorLimits()
+    limits: ActorLimits = _LIMITS
     read_only: bool = False
     checks_first: bool = False
     fix_attempts: int = FIX_ATTEMPTS
     undo_failed_fixes: bool = False
-    document: str = field(default="", compare=False)
+    document: str = dataclasses.field(default="", compare=False)
 
     def node(self, name: str) -> Node:
         """Return the node. Raises `KeyError` if it is missing, which cannot happen for references within a
@@ -337,8 +331,7 @@ class ProgressKind(str, Enum):
     PLAN = "plan"
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """A progress update. `text` is a piece of the answer (PIECE), the call (TOOL) or its result (TOOL_DONE,
     THOUGHT), or the id of a plan that a conversation started or corrected (PLAN). `node` is the path through
     subgraphs, `a.b`. A call (TOOL) has its `tool` and `arguments`, if known.

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from cleveragents.access.model.project import DEFAULT_PROJECT, resource_of
 from cleveragents.access.model.user import Role
 from cleveragents.api.access import OWNER
@@ -391,7 +393,7 @@ class LocalConversations:
         if author is None or not self._access.is_owner:  # guard: a turn runs for its author only
             sent = f"{turn} was sent by {author or 'the owner of the machine'}, who alone can continue it"
             raise RequestRefused(f"{sent}; send a message of your own instead", "conversation_id")
-        access = replace(self._access, user=self._container.users.get(author))
+        access = structs.replace(self._access, user=self._container.users.get(author))
         return LocalConversations(access, self._plans.acting_for(access), self._sleep)
 
     def _read(self, conversation_id: str) -> Conversation:

@@ -5,8 +5,9 @@ If the job fails, the state and error of the plan say why.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from cleveragents.access.model.project import TO_BRANCH, remote_of
 from cleveragents.api.plans.create import ensure_apply_request
@@ -117,8 +118,7 @@ def undo_later(container: Container, plan_id: str, *, message: str | None, by: s
     return _submitted(container, plan, "undo", _Deed(message, by))
 
 
-@dataclass(frozen=True, slots=True)
-class _Deed:
+class _Deed(Struct, frozen=True):
     """The options of an apply or undo, and the user who requested it."""
 
     message: str | None

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cleveragents.api.format import counted
 from cleveragents.changes.model.merge_conflict import MergeConflict, Take
@@ -51,8 +54,7 @@ _FILES_NAMED = 20
 _VERBS = {"created": "Add", "changed": "Change", "deleted": "Remove"}
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedFiles:
+class ChangedFiles(Struct, frozen=True):
     """Changed files, and the name of the resulting tree, which is None if the tree is unknown on this
     machine.
     """

@@ -11,9 +11,11 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from cleveragents.access.model.project import new_branch, remote_of
 from cleveragents.api.plans.details import arguments_text
@@ -61,8 +63,7 @@ _ASKED = "--commit"
 _NO_PLAN = "0" * 26
 
 
-@dataclass(frozen=True, slots=True)
-class PlanSpec:
+class PlanSpec(Struct, frozen=True):
     """A request: an action with arguments, or a goal."""
 
     action: str | None

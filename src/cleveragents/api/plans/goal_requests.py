@@ -7,9 +7,11 @@ first goal starts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cleveragents.actors.model.actor import is_actor_file
 from cleveragents.api.plans.create import (
@@ -34,8 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["GoalsText", "requested_goals"]
 
 
-@dataclass(frozen=True, slots=True)
-class GoalsText:
+class GoalsText(Struct, frozen=True):
     """The YAML of goals, and its name in errors. `sent` is set if it comes from a user of the server; then it
     must not name files of this machine.
     """
@@ -76,8 +77,7 @@ def requested_goals(
     return _whole(ground, wanted, goals, judged)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ground:
+class _Ground(Struct, frozen=True):
     """The repository that the plan runs on."""
 
     parts: PlanParts

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from msgspec import structs
+
 from cleveragents.access.model.user import Role
 from cleveragents.api.access import OWNER
 from cleveragents.api.keyed_lock import KeyedLock
@@ -189,7 +191,7 @@ class LocalPlans:
         if not self._shared:  # the caller runs it
             queued = {}
         chosen = {} if asked.apply is None else {"apply": asked.apply}
-        new = replace(new, request={**new.request, **queued, **chosen})
+        new = structs.replace(new, request={**new.request, **queued, **chosen})
         return self._queued(self._parts.lifecycle.create(new, claim))
 
     def watch(self, plan_id: str) -> Iterator[OutputView]:

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import Enum
 from typing import Any
+
+from msgspec import Struct
 
 from cleveragents.core.change import FileState
 from cleveragents.core.errors import PlanError, Remedy
@@ -66,8 +67,7 @@ class Take(str, Enum):
     EDITED = "edited"
 
 
-@dataclass(frozen=True, slots=True)
-class MergeConflict:
+class MergeConflict(Struct, frozen=True):
     """A path that both sides changed differently. `ours` is the plan's version; `theirs` is the version of
     the merged sub-plan or, without a `plan_id`, of the repository.
 
@@ -123,16 +123,14 @@ class MergeConflict:
         return freeze({name: fact for name, fact in facts_of(self).items() if name not in known})
 
 
-@dataclass(frozen=True, slots=True)
-class TreeMerge:
+class TreeMerge(Struct, frozen=True):
     """The outcome of merging two trees: the new tree, and its conflicts."""
 
     tree: str
     conflicts: tuple[MergeConflict, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class MergeOutcome:
+class MergeOutcome(Struct, frozen=True):
     """The outcome of merging a sub-plan: the tree of the parent's sandbox after it, the number of changed
     files, and the conflicts ordered by path. `base` is the tree that the sub-plan started from, `theirs` the
     tree that was merged; the parent's sandbox holds both.
@@ -278,8 +276,7 @@ def open_conflicts(calls: Iterable[ToolCall]) -> tuple[MergeConflict, ...]:
     return tuple(found.values())
 
 
-@dataclass(frozen=True, slots=True)
-class MarkedText:
+class MarkedText(Struct, frozen=True):
     """The text that a merge wrote, with both sides and conflict markers in it, and the text of each side."""
 
     left: bytes

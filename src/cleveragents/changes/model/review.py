@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
 from enum import Enum
 from hashlib import sha256
 from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from cleveragents.core.change import (
     REGULAR,
@@ -47,8 +49,7 @@ class ReviewKind(str, Enum):
     HUNK = "hunk"
 
 
-@dataclass(frozen=True, slots=True)
-class Review:
+class Review(Struct, frozen=True):
     """A verdict on a file, a changeset or a hunk."""
 
     plan_id: str
@@ -57,8 +58,7 @@ class Review:
     accepted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class HunkId:
+class HunkId(Struct, frozen=True):
     """A hunk: lines of the `base` blob of a file that became lines of its `result` blob. Starts count from 1.
 
     A verdict on a hunk names both blobs, so it lapses when one of them changes. A lapsed rejection needs a

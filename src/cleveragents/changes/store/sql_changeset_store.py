@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from sqlalchemy import BindParameter, Connection, Row, Select, bindparam, func, select, update
 
 from cleveragents.core.change import ChangeEntry, Changeset, RecordedChange, keys_of_batch
@@ -64,8 +64,7 @@ _SEAL = update(changesets).where(changesets.c.id == bindparam("changeset_id")).v
 _Refusal = ChangesetClosed | DuplicateKey | UnknownChangeset
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
+class _Record(Struct, frozen=True):
     """The arguments of one `record` call."""
 
     changeset_id: str

@@ -6,11 +6,11 @@ A candidate is a plan that needs the command, such as a plan with a pending ques
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
 
 from cleveragents.cli.completion import complete_plan
 from cleveragents.cli.output import counted, progress
@@ -47,8 +47,7 @@ _CONTINUING = ("show", "review", "resume")
 _RESTING = (PlanState.WAITING, PlanState.COMPLETE, PlanState.CONSTRAINED, PlanState.ERRORED)
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidates:
+class _Candidates(Struct, frozen=True):
     """The plans that need a command, and the words for one and for several of them."""
 
     one: str

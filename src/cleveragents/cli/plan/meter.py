@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cleveragents.api.plans.status_text import plan_status
 from cleveragents.core.errors import CleverAgentsError
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Meter", "MeterReading", "PlanMeter", "ViewMeter", "plan_of", "spending_label"]
 
 
-@dataclass(frozen=True, slots=True)
-class MeterReading:
+class MeterReading(Struct, frozen=True):
     """The status and the spending of a plan; the spending of a root includes its sub-plans."""
 
     plan: Plan

@@ -10,11 +10,11 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import click
+from msgspec import Struct, field
 
 from cleveragents.api.client import LocalClient
 from cleveragents.api.format import on_one_line
@@ -80,8 +80,7 @@ DISCARD_IT = "Discard the result?"
 _Reply = TypeVar("_Reply")
 
 
-@dataclass(frozen=True, slots=True)
-class WorkOptions:
+class WorkOptions(Struct, frozen=True):
     """The context in which a command works on plans: the client, the output, the prefix of commands, the
     user's options, and the last lines that were printed (`said`), so that they are not repeated.
     """

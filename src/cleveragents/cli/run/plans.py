@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cleveragents.api.client import HttpClient, LocalClient
 from cleveragents.cli.run.goals_file import text_of_stdin
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["RunOptions", "continue_plans", "run_new"]
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunOptions(Struct, frozen=True):
     """Where plans run, how many in parallel, and whether their results are applied."""
 
     yes: bool = False

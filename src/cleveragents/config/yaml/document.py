@@ -13,6 +13,8 @@ from functools import lru_cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.template import Place
 
@@ -28,8 +30,7 @@ _TAGS = "tag:yaml.org,2002:"
 _HALF = "an incomplete character (half of a surrogate pair, \\ud800 to \\udfff); write the character itself"
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentKind:
+class DocumentKind(Struct, frozen=True):
     """A kind of YAML file: its name in messages, its first key, and the constructor of its error."""
 
     noun: str
@@ -37,8 +38,7 @@ class DocumentKind:
     error: Callable[[str, tuple[str, ...]], Exception]
 
 
-@dataclass(frozen=True, slots=True)
-class YamlDocument:
+class YamlDocument(Struct, frozen=True):
     """The values of a document and their line numbers, counted from 1."""
 
     data: JsonValue

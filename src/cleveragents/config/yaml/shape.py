@@ -7,9 +7,10 @@ that check, a value of the wrong type counts as empty.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from cleveragents.config.yaml.document import DocumentKind, YamlDocument
 from cleveragents.core.json_value import JsonValue
@@ -50,8 +51,7 @@ _PLAIN_WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """The allowed keys at each place, and an example value for a required key."""
 
     keys_at: Callable[[Place], Sequence[str]]

@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
+from msgspec import structs
+
 from cleveragents.contrib.temporal.connection import TemporalConnection
 from cleveragents.core.errors import EngineUnavailable
 from cleveragents.core.identifiers import WorkerIdentity
@@ -95,7 +97,7 @@ class TemporalJobStore:
         self, job_id: str, fence: int, outcome: AttemptOutcome, claim: JobClaim, *, now: datetime
     ) -> JobHandoff:
         turn = self.table.finish_and_claim(job_id, fence, outcome, claim, now=now)
-        return replace(turn, ended=_shown(turn.ended))
+        return structs.replace(turn, ended=_shown(turn.ended))
 
     def request_cancel(self, job_id: str, reason: str, *, now: datetime) -> Job:
         job = self.table.request_cancel(job_id, reason, now=now)
@@ -111,4 +113,4 @@ class TemporalJobStore:
 
 def _shown(job: Job) -> Job:
     """Return the job with the queue name that it was submitted with."""
-    return replace(job, queue=job.queue.removeprefix(_OURS))
+    return structs.replace(job, queue=job.queue.removeprefix(_OURS))

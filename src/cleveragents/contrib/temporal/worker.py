@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from cleveragents.contrib.temporal.connection import MOVED, TemporalConnection
 from cleveragents.contrib.temporal.names import (

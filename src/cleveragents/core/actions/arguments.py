@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
 from math import isfinite
+
+from msgspec import Struct
 
 from cleveragents.core.errors import InvalidArguments
 from cleveragents.core.json_value import FrozenObject, JsonValue
@@ -41,8 +42,7 @@ class ArgumentType(str, Enum):
         return f"an {self.value}" if self is ArgumentType.INTEGER else f"a {self.value}"
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(Struct, frozen=True):
     """One argument. It is required if it has no default. With `rest`, it receives the words after `--`."""
 
     name: str

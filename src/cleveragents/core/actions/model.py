@@ -22,6 +22,8 @@ from datetime import datetime
 from enum import Enum
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from cleveragents.core.actions.arguments import Argument, ArgumentType, bound, parsed
 from cleveragents.core.change import Difference, FileState
 from cleveragents.core.errors import InvalidAction
@@ -116,8 +118,7 @@ class Step:
         return replace(self, arguments=ready, shell=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """The spending limits of an action; None means that the action sets no limit."""
 
     seconds: float | None = None
@@ -126,8 +127,7 @@ class Budget:
     usd: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(Struct, frozen=True):
     """A shell command that prepares a sandbox before it is used.
 
     The `paths` it creates are cached and reused for sandboxes whose `key` files have the same content.
@@ -138,14 +138,16 @@ class Setup:
     paths: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """A shell command in the root of the sandbox. Required checks must pass before an apply."""
 
     name: str
     command: str
     required: bool = True
     timeout_seconds: float = 600.0
+
+
+_NO_LIMITS = Budget()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ class Action:
     invariants: tuple[str, ...] = ()
     definition_of_done: str = ""
     profile: str | None = None
-    budget: Budget = Budget()
+    budget: Budget = _NO_LIMITS
     setup: Setup | None = None
     include: tuple[str, ...] = ()
     document: str = field(default="", compare=False)
@@ -272,8 +274,7 @@ def failure_line(details: str) -> str:
     return f"{how}: {last}" if len(last) <= _LONGEST_LINE else f"{how}: {last[:_LONGEST_LINE]}…"
 
 
-@dataclass(frozen=True, slots=True)
-class Invariant:
+class Invariant(Struct, frozen=True):
     """One invariant.
 
     Files that match `patterns` may not change; files that match `kept` may not disappear. Both are empty if

@@ -17,9 +17,12 @@ error, the reason of a cancel) are masked here, before a row or an event stores 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cleveragents.core.cancellation import is_resumable_stop
 from cleveragents.core.errors import DuplicateKey, IllegalJobMove, InvalidPayload, JobAlreadyEnded, StaleFence
@@ -81,8 +84,7 @@ def ensure_job_move(job_id: str, state: JobState, wanted: JobState) -> None:
         raise IllegalJobMove(job_id, state.value, wanted.value)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Lane:
+class Lane(Struct, frozen=True, order=True):
     """A concurrency limit shared by many jobs, such as those of a project or a model provider.
 
     A job under this limit does not start while `at_most` others under it run, whatever their own limits are.
@@ -127,8 +129,7 @@ class NewJob:
             object.__setattr__(self, "payload", freeze_object(self.payload, where=where))
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptOutcome:
+class AttemptOutcome(Struct, frozen=True):
     """The outcome of an attempt.
 
     State QUEUED requests another attempt, at `retry_at` or later. With `handed_on`, nothing failed: any
@@ -142,8 +143,7 @@ class AttemptOutcome:
     handed_on: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HandedOn:
+class HandedOn(Struct, frozen=True):
     """The return value of a handler that completed and recorded a part of its job. Any worker may continue,
     at `until` or later.
 
@@ -156,8 +156,7 @@ class HandedOn:
 HANDED_ON = HandedOn()
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """A stored job; a snapshot, never updated in place."""
 
     id: str
@@ -182,8 +181,7 @@ class Job:
     lanes: tuple[Lane, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(Struct, frozen=True):
     """The job after a move, and the event that reports it."""
 
     job: Job

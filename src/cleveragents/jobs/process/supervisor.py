@@ -16,8 +16,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from cleveragents.core.identifiers import MARKER_VARIABLE, WorkerIdentity
 from cleveragents.core.json_value import JsonValue, thaw
@@ -215,15 +216,13 @@ class ControlPipe:
             self._end.write(json.dumps(message).encode() + b"\n")
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(Struct, frozen=True):
     """The return value of a handler, which may or may not be JSON."""
 
     value: object
 
 
-@dataclass(frozen=True, slots=True)
-class Raised:
+class Raised(Struct, frozen=True):
     """The failure of a handler: it raised, or its process died.
 
     `permanent`: another attempt would fail in the same way. `cancelled`: the handler reports that it stopped
@@ -236,8 +235,7 @@ class Raised:
     refusal: JsonValue = None
 
 
-@dataclass(frozen=True, slots=True)
-class JobProgram:
+class JobProgram(Struct, frozen=True):
     """The program of a separate process: `target` is `package.module:function`.
 
     `lease_until` is a value of `Clock.monotonic`, the same clock for all processes since the boot. At that

@@ -15,12 +15,12 @@ waits alone, and the others continue.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from itertools import takewhile
 from typing import Any, TypeAlias
 
+from msgspec import Struct
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -109,8 +109,7 @@ class SlotsLocked(LostRace):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimFilter:
+class ClaimFilter(Struct, frozen=True):
     """The jobs that a claim accepts, due at `now`.
 
     These are private jobs of `kinds`, and jobs of the shared queues whose kind is one of `kinds`, or one of
@@ -129,8 +128,7 @@ class ClaimFilter:
         return given
 
 
-@dataclass(frozen=True, slots=True)
-class _Looks:
+class _Looks(Struct, frozen=True):
     """Two queries: whether any job can be claimed, and which job to claim."""
 
     any: Select[Any]
@@ -284,8 +282,7 @@ def _may_run(kind: str, running: int) -> ColumnElement[bool]:
     return or_(jobs.c.kind != kind, jobs.c.at_most.is_(None), jobs.c.at_most > running)
 
 
-@dataclass(frozen=True, slots=True)
-class HandoffRequest:
+class HandoffRequest(Struct, frozen=True):
     """The outcome of an attempt to store, and the claim to make in the same transaction."""
 
     job_id: str

@@ -8,10 +8,10 @@ job to claim.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from msgspec.structs import replace
 from sqlalchemy import (
     ColumnElement,
     Connection,

@@ -11,10 +11,11 @@ import contextlib
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from cleveragents.core.errors import (
     Cancelled,
@@ -61,8 +62,7 @@ class StopCause(IntEnum):
     LEASE_LOST = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """A request to stop an attempt: its cause, its reason, and its time (by `Clock.monotonic`)."""
 
     cause: StopCause
@@ -398,8 +398,7 @@ def _cancelled(job: Job, verdict: Returned | Raised, reason: str) -> AttemptOutc
     return AttemptOutcome(JobState.CANCELLED, result=result, error=error)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerOptions:
+class WorkerOptions(Struct, frozen=True):
     """Options of a worker. All times are in seconds.
 
     A peer takes a job whose owner was silent for `lease_seconds`; the owner itself gives up earlier, after
@@ -433,8 +432,7 @@ class WorkerOptions:
         return self.lease_seconds * _OWNERS_SHARE
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerStatistics:
+class WorkerStatistics(Struct, frozen=True):
     """A snapshot. All fields but `running` and `stragglers` count from the creation of the worker.
 
     `stragglers` are handler threads that ignored a cancel and still run; they can no longer write.

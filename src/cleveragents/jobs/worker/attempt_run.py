@@ -9,6 +9,8 @@ from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from cleveragents.config.logging import is_logged
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import CleverAgentsError, StaleFence, UnknownJob, UnknownJobKind
@@ -40,8 +42,7 @@ _COUNTED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class NextAttempt:
+class NextAttempt(Struct, frozen=True):
     """The next claim of a thread, and a function that makes an attempt from the claimed job."""
 
     claim: JobClaim

@@ -18,8 +18,9 @@ sends a heartbeat at the last moment, it keeps the job and its processes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import DatabaseFailed, StaleFence, Unavailable
@@ -162,8 +163,7 @@ def _held(attempts: Sequence[Attempt]) -> dict[str, int]:
     return {one.job.id: one.job.fence for one in sorted(attempts, key=lambda attempt: attempt.job.fence)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Sight:
+class _Sight(Struct, frozen=True):
     fence: int
     beat: int
     since: float

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import CleverAgentsError

@@ -11,8 +11,9 @@ so sums are never rounded.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.records import facts_of, record_of
@@ -24,8 +25,7 @@ PICODOLLARS = 10**12
 """Picodollars per dollar."""
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(Struct, frozen=True):
     """The price of a model, in picodollars per token.
 
     `cached` is the price of input that the provider reads from its prompt cache, `cache_write` of input that
@@ -55,8 +55,7 @@ class Price:
         return usage.input_tokens * dearest + usage.output_tokens * self.output
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetLimits:
+class BudgetLimits(Struct, frozen=True):
     """Limits of a budget; None means no limit.
 
     `picodollars` requires a known price for every model in use.
@@ -76,8 +75,7 @@ class BudgetLimits:
         return record_of(cls, kept)
 
 
-@dataclass(frozen=True, slots=True)
-class Spend:
+class Spend(Struct, frozen=True):
     """An amount spent by one call or by several. One step is one model call."""
 
     picodollars: int = 0

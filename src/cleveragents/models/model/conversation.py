@@ -12,6 +12,8 @@ from enum import Enum
 from math import isfinite
 from typing import Any
 
+from msgspec import Struct
+
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 
 __all__ = ["Message", "MessageRole", "Thought", "ToolRequest", "Usage"]
@@ -62,8 +64,7 @@ class Thought:
         object.__setattr__(self, "block", FrozenObject(self.block))
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """One message. An assistant message may request tool calls; a tool message answers the request
     `request_id`.
     """
@@ -109,8 +110,7 @@ def _count(reported: object) -> int:
     return min(max(int(reported), 0), _MOST_TOKENS)
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Tokens of one call, or of several.
 
     `input_tokens` includes `cached_tokens`, which the provider read from its prompt cache, and

@@ -7,10 +7,10 @@ action or one of the user's. Untrusted actions of the repository are listed, but
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace as changed
 from difflib import get_close_matches
 from pathlib import Path
 
+from msgspec.structs import replace as changed
 from sqlalchemy import Connection, Row, bindparam, delete, select
 
 from cleveragents.access.trust.repository_files import ACTIONS_DIRECTORY, action_paths

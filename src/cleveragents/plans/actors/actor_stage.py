@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from cleveragents.actors.model.actor import Actor, AgentNode, LlmNode, Node, Progress, SubgraphNode
 from cleveragents.actors.ports import ActorHost, ActorRequest, ActorRunner, ActorSource, QuestionAnswer
@@ -78,8 +79,7 @@ class StartingContext(Protocol):
     def __call__(self, question: str, tokens: int) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(Struct, frozen=True):
     """The environment of a plan's actors: the other actors, their hosts, the instructions of the repository,
     and a context search.
     """
@@ -94,8 +94,7 @@ class Stage:
     """Returns the current name of a run: after a rollback of its calls it starts again under a new name."""
 
 
-@dataclass(frozen=True, slots=True)
-class ActorPhase:
+class ActorPhase(Struct, frozen=True):
     """A phase of a plan that a job is running: the plan, its sandbox, the job and the remaining time."""
 
     plan: Plan
@@ -166,8 +165,7 @@ def _words(node: Node) -> str:
     return node.prompt if isinstance(node, AgentNode) else ""
 
 
-@dataclass(frozen=True, slots=True)
-class ActorTurn:
+class ActorTurn(Struct, frozen=True):
     """Runs actors. Stateless: any number of plans may run at the same time."""
 
     runner: Callable[[], ActorRunner]

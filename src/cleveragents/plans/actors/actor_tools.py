@@ -9,9 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Protocol, runtime_checkable
+
+from msgspec.structs import replace
 
 from cleveragents.actors.ports import AgentRequest, Agents, AgentUpdate, ToolAnswer
 from cleveragents.core.errors import CallDenied, PolicyDenied, ToolRefused, UnknownTool

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from cleveragents.actors.ports import AgentOutcome, AgentRequest, Agents, AgentUpdate, StopReason
 from cleveragents.core.errors import (

@@ -12,7 +12,9 @@ call; the changes of the call go into a new changeset.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from cleveragents.changes.execution_context import ChangeFold, PlanExecutionContext
 from cleveragents.changes.model.merge_conflict import tree_left_by
@@ -46,8 +48,7 @@ _WRITING = (ACP, REREAD, ROLLBACK)
 """Calls that change files but get a changeset only if there is something to record."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallLog:
+class CallLog(Struct, frozen=True):
     """Ends the calls of one plan. Not thread-safe; the caller holds `sandbox.writing()` if there is a
     sandbox. Every method may be repeated after an interruption: nothing is recorded twice.
     """
@@ -141,8 +142,7 @@ class CallLog:
         return self.calls.add(plan_id, REREAD, FrozenObject({}), step=None, state=CallState.STARTED, now=now)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallCommands:
+class CallCommands(Struct, frozen=True, kw_only=True):
     """The commands of one call. `network`: every call may use the network; if not, `is_approved` returns
     whether this call may. `network_denied`: the policy denies the network. `ended` stops a command without
     cancelling the call.

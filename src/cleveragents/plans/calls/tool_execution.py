@@ -14,8 +14,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cleveragents.actors.model.actor import at_stake, server_request
 from cleveragents.changes.execution_context import ChangeFold, PlanExecutionContext
@@ -62,8 +65,7 @@ _REQUEST = 300
 _OF_FILES = (Capability.READ, Capability.EDIT, Capability.CREATE, Capability.DELETE)
 
 
-@dataclass(frozen=True, slots=True)
-class CallRequest:
+class CallRequest(Struct, frozen=True):
     """A requested call. `step` is its permanent name: a finished step is not repeated. Several calls of one
     step are named `step.id`, as in `ToolCall`.
 

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from cleveragents.core.change import Difference, FileState, differences_of, split_renames, states_after
 from cleveragents.core.decision import Decision, DecisionState
@@ -58,8 +60,7 @@ __all__ = ["CorrectionEffects", "PlanCorrection", "UndoneWork", "undone_work"]
 _NAME = 60
 
 
-@dataclass(frozen=True, slots=True)
-class CorrectionEffects:
+class CorrectionEffects(Struct, frozen=True):
     """The effect of a correction: the superseded decisions, the calls from `checkpoint` on (None if
     there are none), their tasks and the changed files. Of a person's edits, `edits_lost` are reverted and
     `edits_kept` stay. Of the unmerged sub-plans, `sub_plans` are cancelled and `sub_plans_kept` continue.
@@ -77,8 +78,7 @@ class CorrectionEffects:
     edits_lost: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(Struct, frozen=True):
     """The options of a correction: the new model, if any, the idempotency claim of the request, the numbers
     of the comments to send, and the only version of the plan that may be corrected, if any.
     """
@@ -89,8 +89,7 @@ class _Asked:
     version: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PlanCorrection:
+class PlanCorrection(Struct, frozen=True):
     """Corrects plans. Stateless: any thread and process may correct a plan, and one of two concurrent
     corrections wins.
     """
@@ -391,8 +390,7 @@ def _tree(plan: Plan) -> Remedy:
     return Remedy("plan.tree", plan.id, text="List the decisions")
 
 
-@dataclass(frozen=True, slots=True)
-class UndoneWork:
+class UndoneWork(Struct, frozen=True):
     """The work since a checkpoint, by calls and by a person.
 
     `edits` are the states of files that only a person changed. `lost` are files that both a person and calls

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Annotated
 
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from cleveragents.config.yaml.document import DocumentKind, read_yaml

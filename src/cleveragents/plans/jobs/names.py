@@ -8,7 +8,8 @@ created it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from cleveragents.core.errors import UnknownPlan
 from cleveragents.core.json_value import JsonValue
@@ -114,8 +115,7 @@ def project_lane(name: str) -> str:
     return f"project:{name}"
 
 
-@dataclass(frozen=True, slots=True)
-class ConcurrencyLimits:
+class ConcurrencyLimits(Struct, frozen=True):
     """The configured concurrency limits. A job keeps the limits that were configured when it was queued."""
 
     project_limit: Callable[[str], int | None] = lambda name: None

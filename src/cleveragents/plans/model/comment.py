@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from hashlib import sha256
+
+from msgspec import Struct
 
 from cleveragents.core.text.redaction import redact_content_text, redact_known_text
 
@@ -64,8 +65,7 @@ class CommentState(str, Enum):
     DECLINED = "declined"
 
 
-@dataclass(frozen=True, slots=True)
-class CommentLines:
+class CommentLines(Struct, frozen=True):
     """Lines `start` to `end`, from 1, of a file of the result; with `before`, of the file before the plan
     changed it.
     """
@@ -76,8 +76,7 @@ class CommentLines:
     before: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CommentAnchor:
+class CommentAnchor(Struct, frozen=True):
     """The commented lines `start` to `end`, from 1, of a file whose content has the name `blob`.
 
     `lines` is the text of the lines, with known secrets masked. `digests` identify the lines in a changed
@@ -96,8 +95,7 @@ class CommentAnchor:
     of_base: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NewComment:
+class NewComment(Struct, frozen=True):
     """A new comment. `by_actor`: the author is an actor, such as the reviewer, not a person. A comment with
     the `key` of an earlier comment counts as a repetition and is not added again.
     """
@@ -109,8 +107,7 @@ class NewComment:
     key: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NewAnswer:
+class NewAnswer(Struct, frozen=True):
     """A new answer to a comment. `call` is the number of the call that settled the comment, `by_call` that of
     the call that answers; a rollback of the latter takes the answer back.
     """
@@ -123,8 +120,7 @@ class NewAnswer:
     by_call: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CommentAnswer:
+class CommentAnswer(Struct, frozen=True):
     """An answer as the store holds it; `number` counts from 1 within its plan."""
 
     number: int
@@ -133,8 +129,7 @@ class CommentAnswer:
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Comment:
+class Comment(Struct, frozen=True):
     """A comment as the store holds it; `number` counts from 1 within its plan. `batch` is the correction that
     sent it to the executor last, None if it was never sent. `answers` are those that are still valid, the
     latest last.

@@ -8,8 +8,9 @@ the tasks that stay done. A *part* is the run of one task, or its sub-plan.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from cleveragents.core.decision import Decision, DecisionState
 from cleveragents.core.tool import CallState, ToolCall
@@ -46,8 +47,7 @@ MERGE = "merge-"
 _TASK = "task-"  # prefix of the step that records a finished task, followed by the name of its part
 
 
-@dataclass(frozen=True, slots=True)
-class NewCorrection:
+class NewCorrection(Struct, frozen=True):
     """A new correction. `decision` is the number of the wrong decision; None if guidance is only added.
     `superseded` are the decisions that no longer hold; `checkpoint` is the call to roll back to (None reverts
     nothing); `outcome` is the name of the tree before the correction.
@@ -61,8 +61,7 @@ class NewCorrection:
     by_itself: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Correction:
+class Correction(Struct, frozen=True):
     """A correction as the store holds it; `number` counts from 1 within its plan."""
 
     plan_id: str

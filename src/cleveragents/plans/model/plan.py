@@ -14,9 +14,10 @@ so one of two concurrent moves wins and the other gets an error.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+
+from msgspec import Struct, field
 
 from cleveragents.access.model.project import DEFAULT_PROJECT
 from cleveragents.core.errors import IllegalPlanMove
@@ -115,8 +116,7 @@ def phase_state_text(phase_state: PhaseState) -> str:
     return f"{phase_state[0].value}/{phase_state[1].value}"
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """A plan as the store holds it: a snapshot, never updated in place.
 
     `resource` is the root of the repository or directory to change. `request` holds what the user requested

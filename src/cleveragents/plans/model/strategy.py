@@ -7,7 +7,8 @@ running plan.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from cleveragents.core.actions.model import Check, Setup
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
@@ -37,8 +38,7 @@ def skipped_text(call: ToolCall) -> str | None:
     return f"skipped {files}: {', '.join(told)}" + (f", and {more} more" if more else "")
 
 
-@dataclass(frozen=True, slots=True)
-class StrategyStep:
+class StrategyStep(Struct, frozen=True):
     """One tool call. `expect_exit` are the exit codes with which a command counts as done."""
 
     name: str
@@ -66,8 +66,7 @@ class StrategyStep:
         return f"step {self.name!r} {how}" + (f": {output[-_TOLD:]}" if output else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """The work of an actor, in words; `needs` are the numbers, from 1, of the tasks it depends on.
 
     A `sub_plan` runs as a separate plan in its own sandbox, in parallel with others; `request` holds what
@@ -91,8 +90,7 @@ class Task:
         return f"{place}~{self.round}" if self.round else str(place)
 
 
-@dataclass(frozen=True, slots=True)
-class RoleAssignment:
+class RoleAssignment(Struct, frozen=True):
     """The actors of a plan, and the model for those that name none."""
 
     strategize: str | None
@@ -101,8 +99,7 @@ class RoleAssignment:
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class Strategy:
+class Strategy(Struct, frozen=True):
     """Steps in order, or tasks for actors, with the checks and limits of the plan.
 
     `directory` is the working directory of commands below the root of the sandbox. `round` counts how often

@@ -8,8 +8,9 @@ simply call them again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
+
+from msgspec import Struct, field
 
 from cleveragents.changes.model.merge_conflict import part_of_merge
 from cleveragents.core.cancellation import is_resumable_stop, resumable_stop
@@ -93,16 +94,14 @@ _BROKEN = (TaskStatus.FAILED, TaskStatus.CANCELLED)
 _UNFINISHED = (TaskStatus.RUNNING, TaskStatus.WAITING)
 
 
-@dataclass(frozen=True, slots=True)
-class TreeStep:
+class TreeStep(Struct, frozen=True):
     """The next action of a parent plan, and the numbers of the tasks it concerns."""
 
     act: ParentAction
     numbers: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TreeView:
+class TreeView(Struct, frozen=True):
     """The tasks of a parent and their facts. `children` are its sub-plans by part; `merged` and `left_out`
     are parts, the latter left out by a person; `done` are the numbers of the parent's own finished tasks;
     `told` are the numbers of tasks whose sub-plans were asked to stop.
@@ -277,8 +276,7 @@ def has_news(parent: Plan, children: Iterable[Plan]) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SubGoal:
+class SubGoal(Struct, frozen=True):
     """One goal: in words, or an action with arguments. `needs` are the names of the goals it depends on."""
 
     name: str
@@ -296,8 +294,7 @@ class SubGoal:
         return freeze(facts_of(self))
 
 
-@dataclass(frozen=True, slots=True)
-class Goals:
+class Goals(Struct, frozen=True):
     """A list of goals, its purpose, and the checks and invariants of the merged result."""
 
     goals: tuple[SubGoal, ...]

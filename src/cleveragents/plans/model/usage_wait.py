@@ -7,8 +7,10 @@ is queued until then. So a worker continues the plan by itself, and no thread wa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from cleveragents.core.errors import Remedy, UsageLimited, remedies_record
 from cleveragents.core.identifiers import WorkerIdentity
@@ -62,8 +64,7 @@ def reset_time(state: PlanState, waiting_for: object) -> datetime | None:
     return until if until.tzinfo else until.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class UsageWaits:
+class UsageWaits(Struct, frozen=True):
     """The waits of a plan for usage limits since it was last resumed: their number and their sum."""
 
     count: int = 0

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from cleveragents.access.model.project import DEFAULT_PROJECT
 from cleveragents.core.actions.model import Action
@@ -27,8 +28,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class PlanDraft:
+class PlanDraft(Struct, frozen=True):
     """A plan to create."""
 
     goal: str
@@ -38,16 +38,14 @@ class PlanDraft:
     project: str = DEFAULT_PROJECT
 
 
-@dataclass(frozen=True, slots=True)
-class TreeLimits:
+class TreeLimits(Struct, frozen=True):
     """The limits of a tree of plans: `depth` below the root, `fan_out` sub-plans of one plan."""
 
     depth: int = 4
     fan_out: int = 32
 
 
-@dataclass(frozen=True, slots=True)
-class PlanFacts:
+class PlanFacts(Struct, frozen=True):
     """The facts that a move stores besides phase and state. A field that is None keeps the stored value,
     except that `error` and `waiting_for` are cleared. Of the stored and the new isolation, the weaker one is
     kept. An empty answer removes the stored one.
@@ -61,8 +59,7 @@ class PlanFacts:
     answer: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OutputPiece:
+class OutputPiece(Struct, frozen=True):
     """A numbered piece of a plan's output.
 
     `kind` is one of: progress (lines for people), output (of commands), model (text of actors as it arrives),
@@ -98,16 +95,14 @@ class PlanOutput(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class PlanJobRun:
+class PlanJobRun(Struct, frozen=True):
     """The times of the job that runs a plan now: claimable from `since` on, last heartbeat at `seen`."""
 
     since: datetime
     seen: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class CallTimes:
+class CallTimes(Struct, frozen=True):
     """The times of one call. If the call needed approval, `ran_seconds` is its duration after the approval. A
     call without an end is running or was interrupted; `run`, the current job of the plan, tells which.
     """
@@ -127,8 +122,7 @@ class ActionOrigin(str, Enum):
     REPOSITORY = "repository"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredAction:
+class StoredAction(Struct, frozen=True):
     """An action as the user stored it, in YAML."""
 
     name: str
@@ -136,8 +130,7 @@ class StoredAction:
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class ActionListing:
+class ActionListing(Struct, frozen=True):
     """An action that was found. `problem` says why it cannot be used; `trusted` whether it may run."""
 
     name: str

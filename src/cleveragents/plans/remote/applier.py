@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cleveragents.access.model.project import TO_BRANCH, RemoteAddress, branch_of, new_branch, remote_of
 from cleveragents.apply.applier import ensure_no_git_directory
@@ -41,8 +43,7 @@ __all__ = ["AnyApplier", "RemoteApplier", "destination_of"]
 _SUBJECT = 72
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteApplier:
+class RemoteApplier(Struct, frozen=True):
     """Applies to remotes. Stateless: any number of machines may have one. `base_of` returns the commit that a
     plan started from.
     """

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, Connection, delete, func, or_, select
 
 from cleveragents.core.change import GITLINK, ChangeEntry, Changeset, RecordedChange
@@ -41,8 +41,7 @@ _HOMES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SqlContents:
+class SqlContents(Struct, frozen=True):
     """Contents of trees of plans, by their git object names. Its only state is the database."""
 
     database: Database
@@ -114,16 +113,14 @@ class SqlContents:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class ContentLocation:
+class ContentLocation(Struct, frozen=True):
     """The sandbox that holds the contents of a plan, and the tree to store them for."""
 
     sandbox: Sandbox
     root_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ContentKeepingStore:
+class ContentKeepingStore(Struct, frozen=True):
     """`ChangesetStore` that stores contents before it records changes. `keeper_of` returns the location of a
     changeset's contents; None for a plan whose contents are not stored in the database.
     """

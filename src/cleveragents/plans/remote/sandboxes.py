@@ -17,10 +17,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Connection, insert, select
 
 from cleveragents.access.model.project import SCHEME, RemoteAddress, ResourceKind, remote_of
@@ -88,8 +89,7 @@ class _CallsOf(Protocol):
     def __call__(self, fence: Fence | None) -> SqlCallStore: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceDirectories:
+class ResourceDirectories(Struct, frozen=True):
     """Finds the directory of a plan's resource on this machine. Its state is the database and mirrors."""
 
     database: Database
@@ -137,8 +137,7 @@ class ResourceDirectories:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class PlanTakeover:
+class PlanTakeover(Struct, frozen=True):
     """The parts needed to continue a plan of another machine."""
 
     plan: Callable[[str], Plan]
@@ -367,8 +366,7 @@ def needed_remotes(database: Database) -> set[str]:
         return of_plans | set(connection.execute(_OF_RESOURCES).scalars())
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteSetup:
+class RemoteSetup(Struct, frozen=True):
     """Sets up copies of sandboxes. Stateless: any thread may share it."""
 
     sandboxes: RemoteSandboxes

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
 from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
 
 from cleveragents.access.store.sql_project_store import hold_project

@@ -8,10 +8,10 @@ the revocation or asks a person.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import Connection, RowMapping, Select, delete, exists, or_, select
 
 from cleveragents.access.model.project import DEFAULT_PROJECT
@@ -40,8 +40,7 @@ _IN_EFFECT = select(approval_rules).where(~_ENDED_PLAN)
 """A query for all rules except those of plans that have ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuleScope:
+class RuleScope(Struct, frozen=True):
     """The plans that a rule applies to: those of a project, of one repository in it (`resource`), or of one
     tree (`root_id`).
     """
@@ -63,16 +62,14 @@ class RuleScope:
         return RuleScope(plan.project, None, plan.root)
 
 
-@dataclass(frozen=True, slots=True)
-class NewRule:
+class NewRule(Struct, frozen=True):
     """A rule to add, and where it applies."""
 
     scope: RuleScope
     command: CommandRule
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalRule:
+class ApprovalRule(Struct, frozen=True):
     """A stored rule. `created_by` is the user of a server; None for the owner of this machine."""
 
     id: str

@@ -18,8 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cleveragents.changes.model.merge_conflict import (
     MERGE,
@@ -179,8 +182,7 @@ class SubPlanMerge:
         return theirs.base, wanted
 
 
-@dataclass(frozen=True, slots=True)
-class SubPlans:
+class SubPlans(Struct, frozen=True):
     """Advances parents. Stateless: any number may run at the same time, each in its own job."""
 
     plans: SqlPlanStore

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import TreeTooLarge
@@ -35,8 +37,7 @@ _INHERITED = ("model", "limits", "max_parallel", "fail_fast", "from_head", "sent
 _OWN = ("action", "arguments", "actor", "model", "checks")
 
 
-@dataclass(frozen=True, slots=True)
-class SubPlanSpawn:
+class SubPlanSpawn(Struct, frozen=True):
     """Creates sub-plans. Stateless. Only the owner of the parent's job can create them."""
 
     plans: SqlPlanStore

@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from cleveragents.git.git_directory import flush
 from cleveragents.git.plumbing import PrivateRepository
@@ -33,8 +34,7 @@ __all__ = ["WORKTREE_INCLUDE", "IgnoredFiles", "bring_included", "patterns_in"]
 WORKTREE_INCLUDE = ".worktreeinclude"
 
 
-@dataclass(frozen=True, slots=True)
-class IgnoredFiles:
+class IgnoredFiles(Struct, frozen=True):
     """The ignored files of one sandbox; directories end in a slash. Stateless, so any thread may share it."""
 
     tree: SandboxTree

@@ -16,9 +16,10 @@ import os
 import stat
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct
 
 from cleveragents.core.change import EXECUTABLE, GITLINK, REGULAR, SYMLINK, FileState
 from cleveragents.core.errors import GitFailed, SandboxRefused
@@ -56,16 +57,14 @@ _LARGEST_RULES = 1 << 20
 _SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Unrecordable:
+class Unrecordable(Struct, frozen=True):
     """Files of the tree that could not be recorded, and the reason."""
 
     problem: str
     paths: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TreeScan:
+class TreeScan(Struct, frozen=True):
     """A survey of the tree, the index entries to compare it with, and the times when the survey began and the
     index was written.
     """
@@ -76,8 +75,7 @@ class TreeScan:
     written_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxTree:
+class SandboxTree(Struct, frozen=True):
     """The tree of one sandbox. Holds only immutable state, so any thread may share it.
 
     `plain`: no setting converts a file's bytes; a .gitattributes file may, unless the tree is `exact`.

@@ -12,9 +12,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cleveragents.changes.model.merge_conflict import DIRECTORY, MergeConflict, TreeMerge
 from cleveragents.core.change import EXECUTABLE, REGULAR, FileState
@@ -43,8 +46,7 @@ _FILES = (REGULAR, EXECUTABLE)
 _Stages = dict[int, FileState]
 
 
-@dataclass(frozen=True, slots=True)
-class MergeLocation:
+class MergeLocation(Struct, frozen=True):
     """The paths that a merge uses: our git directory, and the work tree and index whose attributes apply."""
 
     engine: PrivateRepository

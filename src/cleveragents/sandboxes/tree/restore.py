@@ -21,8 +21,9 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from cleveragents.core.change import GITLINK, FileState
 from cleveragents.core.errors import SandboxRefused
@@ -127,8 +128,7 @@ def _contested(tree: Path, path: str) -> SandboxRefused:
     return SandboxRefused(str(tree), f"cannot restore {path!r}: a process keeps replacing the directory")
 
 
-@dataclass(frozen=True, slots=True)
-class FileQuarantine:
+class FileQuarantine(Struct, frozen=True):
     """Hides entries of one sandbox and restores them. Has no state besides the files; the caller holds the
     sandbox's lock.
 

@@ -22,8 +22,9 @@ import secrets
 import stat
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from cleveragents.core.change import GITLINK
 from cleveragents.core.errors import GitFailed
@@ -80,8 +81,7 @@ _MOST_FILTERED = 200
 _MOST_DEPTH = 32
 
 
-@dataclass(frozen=True, slots=True)
-class VisibleGit:
+class VisibleGit(Struct, frozen=True):
     """The visible git directories of one sandbox. Stateless: any thread may share it; `reset` needs the
     sandbox's lock.
     """

@@ -16,6 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import Struct
+
 from cleveragents.core.errors import SandboxRefused
 from cleveragents.storage.files.paths import DirectoryCursor, open_directory
 
@@ -147,8 +149,7 @@ end in a slash.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class KnownPaths:
+class KnownPaths(Struct, frozen=True):
     """Facts known before a walk: the `tracked` paths, the submodules (`left_alone`), and names of directories
     that are `never_entered` unless they contain tracked files.
     """

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from cleveragents.core.errors import InvalidToolCall, OutsideSandbox, ToolRefused
 from cleveragents.processes.guard_protocol import GuardProgram
