@@ -11,6 +11,7 @@ from cleveragents.actors.model.actor import Actor, Progress, ProgressKind
 from cleveragents.core.identifiers import Fence, TurnFence
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.tool import ToolSpec
+from cleveragents.models.model.attachment import Attachment
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 from cleveragents.processes.ports import StopSignal
 
@@ -154,7 +155,7 @@ class ActorRequest:
 
     `thread_id` is its permanent name: a finished run is not repeated, and an interrupted run continues after
     its last finished call. `answer` answers the question that the run waits for. `actors` resolves the names
-    of subgraphs.
+    of subgraphs. The `attachments` go with the prompt of each node; no checkpoint contains them.
     """
 
     actor: Actor
@@ -167,6 +168,7 @@ class ActorRequest:
     seconds: float | None = None
     told: Callable[[Progress], None] | None = None
     actors: ActorSource | None = None
+    attachments: Sequence[Attachment] = ()
 
 
 @dataclass(frozen=True, slots=True)
