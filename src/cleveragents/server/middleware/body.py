@@ -1,23 +1,30 @@
 """Limits on the size and the arrival time of request bodies.
 
-This middleware runs after `identity`. The framework reads a body before the route refuses a missing token, so
-the body of a request without a token may only be as large as that of a login.
+The body of a turn may be larger by its attachments. This middleware runs after `identity`. The framework
+reads a body before the route refuses a missing token, so the body of a request without a token may only be as
+large as that of a login.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cleveragents.models.model.attachment import MOST_ATTACHED_BYTES
 from cleveragents.server.middleware.wire import header, state_of
 from cleveragents.server.problems import Refused
 
-__all__ = ["UNAUTHENTICATED_BYTES", "BodyLimits"]
+__all__ = ["MOST_ATTACHED_CHARACTERS", "UNAUTHENTICATED_BYTES", "BodyLimits"]
 
 UNAUTHENTICATED_BYTES = 16 * 1024
 """The largest body of a request without a token or cookie."""
 
+MOST_ATTACHED_CHARACTERS = -(-MOST_ATTACHED_BYTES // 3) * 4
+"""The most characters of attachments, as base64."""
+
+_TURN = re.compile(r"/api/conversations/[^/]+/turns")
 _BEARABLE = 8
 _BYTES_PER_SECOND = 1024
 _DISCARD_SECONDS = 5.0
@@ -37,7 +44,7 @@ class BodyLimits:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        too_large = self._too_large(known=state_of(scope).get("user") is not None)
+        too_large = self._too_large(scope, known=state_of(scope).get("user") is not None)
         said = header(scope, b"content-length") or "0"
         if not said.isdecimal() or int(said) > too_large.limit:  # guard: nothing of it is read
             raise too_large
@@ -50,10 +57,13 @@ class BodyLimits:
         if body.refusal is not None and not body.started:
             raise body.refusal
 
-    def _too_large(self, *, known: bool) -> _TooLarge:
+    def _too_large(self, scope: Scope, *, known: bool) -> _TooLarge:
         if known:
+            is_turn = scope["method"] == "POST" and _TURN.fullmatch(scope["path"])
+            attached = MOST_ATTACHED_CHARACTERS if is_turn else 0
+            beside = f" and {attached:,} bytes of attachments" if attached else ""
             detail = f"the request body is larger than {self._limit:,} bytes (setting server.body_bytes)"
-            return _TooLarge(413, "body-too-large", detail, self._limit, known=True)
+            return _TooLarge(413, "body-too-large", f"{detail}{beside}", self._limit + attached, known=True)
         limit = min(self._limit, UNAUTHENTICATED_BYTES)
         detail = (
             f"the request body is larger than {limit:,} bytes without a token; send a token in the header "
