@@ -104,11 +104,13 @@ def test_hidden_text_counts_and_a_picture_does_not() -> None:
     shown = Attachment.of("a.pdf", pdf("x" * 100_000))
     assert shown.text_tokens >= 50_000
     picture = b"<< /Type /XObject /Subtype /Image /Filter /FlateDecode >>"
-    drawn = pdf("a", extra=(picture, zlib.compress(b"(Tj)" * 100_000)))
+    drawn = pdf("a", extra=(picture, zlib.compress(b"BT (Tj) " * 100_000)))
     assert Attachment.of("a.pdf", drawn).text_tokens < 10
+    font = pdf("a stream of words", extra=(b"<< /Length1 9 >>", b"'()x(BT)y" * 1_000))
+    assert Attachment.of("a.pdf", font).text_tokens < 10
     unread = pdf("a", extra=(b"<< /Filter /ASCII85Decode >>", b"9jqo^" * 1_000))
     assert Attachment.of("a.pdf", unread).text_tokens >= 2_500, "what is not readable here counts in full"
-    open_string = pdf("a", extra=(b"<< >>", b"Tj (" + b"x" * 1_000))
+    open_string = pdf("a", extra=(b"<< >>", b"BT (" + b"x" * 1_000))
     assert Attachment.of("a.pdf", open_string).text_tokens >= 500
 
 
@@ -126,7 +128,7 @@ def test_a_pdf_that_cannot_be_measured_is_refused() -> None:
 
 @pytest.mark.parametrize("part", [b"(", b"\\(", b"<0", b"stream\n", b"/Type ", b"Tj()"])
 def test_a_hostile_pdf_is_read_in_linear_time(part: bytes) -> None:
-    Attachment.of("a.pdf", pdf("a", extra=(b"<< >>", b"Tj " + part * 200_000)))
+    Attachment.of("a.pdf", pdf("a", extra=(b"<< >>", b"BT " + part * 200_000)))
 
 
 def test_the_estimate_counts_attachments() -> None:

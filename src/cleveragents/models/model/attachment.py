@@ -41,7 +41,7 @@ _PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 _IMAGE = re.compile(rb"/Subtype\s*/Image(?![A-Za-z])")
 _OTHER_FILTER = re.compile(rb"/(?:ASCII85|ASCIIHex|LZW|RunLength)Decode")
 _STRING = re.compile(rb"\\.|[()]|<[0-9A-Fa-f\s]+>", re.DOTALL)
-_SHOWS_TEXT = (b"Tj", b"TJ", b"'", b'"')
+_TEXT_BEGINS = re.compile(rb"(?:^|[\s\0])BT[\s\0]")
 
 
 class MediaType(str, Enum):
@@ -147,6 +147,9 @@ def _streams(content: bytes) -> Iterator[tuple[bytes, bytes]]:
     at = 0
     while (keyword := content.find(b"stream", at)) >= 0:
         begin = keyword + len(b"stream")
+        if content[begin : begin + 1] not in (b"\r", b"\n"):  # a word in a text
+            at = begin
+            continue
         end = content.find(b"endstream", begin)
         end = len(content) if end < 0 else end
         before = content[max(0, keyword - _HEADER_BYTES) : keyword]
@@ -168,7 +171,7 @@ def _inflated(header: bytes, raw: bytes, room: int) -> bytes | None:
 
 def _text_length(data: bytes) -> int:
     """Return the characters that a page shows, not below their number: those in the strings of its stream."""
-    if not any(operator in data for operator in _SHOWS_TEXT):
+    if not _TEXT_BEGINS.search(data):  # a font, for example
         return 0
     length, depth, begin = 0, 0, 0
     for token in _STRING.finditer(data):
