@@ -9,12 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cleveragents.models.model.attachment import MOST_ATTACHED_BYTES
 from cleveragents.server.middleware.wire import header, state_of
 from cleveragents.server.problems import Refused
+
+if TYPE_CHECKING:
+    from cleveragents.access.model.user import User
 
 __all__ = ["MOST_ATTACHED_CHARACTERS", "UNAUTHENTICATED_BYTES", "BodyLimits"]
 
@@ -29,25 +36,51 @@ _BEARABLE = 8
 _BYTES_PER_SECOND = 1024
 _DISCARD_SECONDS = 5.0
 _CLOSE = {"Connection": "close"}
+_UPLOADS = 2
+_AGAIN_SECONDS = 5
 
 
 class BodyLimits:
     """Refuses a body that is too large (413), too large for a request without a user (401), or that arrives
-    too slowly (408)."""
+    too slowly (408). A user sends at most two large bodies with attachments at once (429).
+
+    Not thread-safe: used on the server's loop.
+    """
 
     def __init__(self, app: ASGIApp, limit: int, *, seconds: float) -> None:
         self._app = app
         self._limit = limit
         self._seconds = seconds
+        self._uploads: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        too_large = self._too_large(scope, known=state_of(scope).get("user") is not None)
+        user: User | None = state_of(scope).get("user")
+        too_large = self._too_large(scope, known=user is not None)
         said = header(scope, b"content-length") or "0"
         if not said.isdecimal() or int(said) > too_large.limit:  # guard: nothing of it is read
             raise too_large
+        declared = int(said) or too_large.limit  # a chunked body declares no size
+        if user is None or min(declared, too_large.limit) <= self._limit:
+            await self._limited(scope, receive, send, too_large)
+        else:
+            with self._upload(user.id):
+                await self._limited(scope, receive, send, too_large)
+
+    @contextmanager
+    def _upload(self, user_id: str) -> Iterator[None]:
+        if self._uploads[user_id] >= _UPLOADS:  # guard: bounded memory, whatever one user sends
+            detail = f"too many uploads: at most {_UPLOADS} at once; try again in {_AGAIN_SECONDS} s"
+            raise Refused(429, "too-many-at-once", detail, {"Retry-After": str(_AGAIN_SECONDS), **_CLOSE})
+        self._uploads[user_id] += 1
+        try:
+            yield
+        finally:
+            self._uploads -= Counter((user_id,))  # forgets a user without uploads
+
+    async def _limited(self, scope: Scope, receive: Receive, send: Send, too_large: _TooLarge) -> None:
         body = _Body(receive, send, too_large, self._seconds)
         try:
             await self._app(scope, body.receive, body.send)
