@@ -40,7 +40,8 @@ class PlanServer:
     def script(self, *rules: Mapping[str, Any]) -> str:
         """Return the name of a model that answers from this script."""
         path = self.home / f"script-{len(list(self.home.glob('script-*')))}.yaml"
-        path.write_text(json.dumps({"version": 1, "facts": {}, "rules": list(rules)}))
+        facts = {"image_tokens": 900, "pdf_page_tokens": 900}
+        path.write_text(json.dumps({"version": 1, "facts": facts, "rules": list(rules)}))
         return f"scripted/{path}"
 
     def make(self, client: TestClient | None = None, **body: Any) -> Json:

@@ -31,7 +31,7 @@ def shop_client(
     use_home(monkeypatch, tmp_path, tmp_path / "state")
     if rules:
         script = tmp_path / "script.yaml"
-        script.write_text(json.dumps({"version": 1, "facts": {}, "rules": list(rules)}))
+        script.write_text(json.dumps({"version": 1, "facts": {"image_tokens": 900}, "rules": list(rules)}))
         monkeypatch.setenv("CLEVERAGENTS_MODELS_DEFAULT", f"scripted/{script}")
     monkeypatch.chdir(root)
     with connect(directory=root) as client:

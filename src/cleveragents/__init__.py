@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cleveragents.actors.streams.message import StreamMessage
     from cleveragents.api.async_client import AsyncClient, connect_async
     from cleveragents.api.client import Client, HttpClient, LocalClient, connect
-    from cleveragents.api.conversations.client import ConversationRequest
+    from cleveragents.api.conversations.client import Attachment, ConversationRequest
     from cleveragents.api.plans.request import Limits, PlanRequest
     from cleveragents.app.engine_parts import open_worker
     from cleveragents.application.services.acms_pipeline import CircuitBreaker, ParallelStrategyExecutor
@@ -46,6 +46,7 @@ _NAMES = {
     "HttpClient": "api.client",
     "LocalClient": "api.client",
     "connect": "api.client",
+    "Attachment": "api.conversations.client",
     "ConversationRequest": "api.conversations.client",
     "Limits": "api.plans.request",
     "PlanRequest": "api.plans.request",
@@ -73,6 +74,7 @@ _NAMES = {
 __all__ = [
     "AsyncClient",
     "AsyncWorker",
+    "Attachment",
     "CancellationToken",
     "ChangeEntry",
     "ChangeKind",

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
+from tests.attached_files import PNG
 from tests.browser.test_accessibility import SCREENS, violations
 from tests.page_bench import PageBench
 
@@ -36,13 +37,15 @@ RENAMES = [
     ),
     reviews(accept()),
 ]
+SEES = {"when": {"attached": "image/png"}, "reply": {"text": "A shed."}}
 SAYS = {"reply": {"text": "Hello."}}
 
 
 def write_talks(directory: Path) -> str:
     """Write the script of the sessions; return the name of its model."""
     script = directory / "talks.yaml"
-    script.write_text(json.dumps({"version": 1, "rules": [READS, HANGS, PLANS, *RENAMES, SAYS]}))
+    rules = [READS, HANGS, PLANS, *RENAMES, SEES, SAYS]
+    script.write_text(json.dumps({"version": 1, "facts": {"image_tokens": 900}, "rules": rules}))
     return f"scripted/{script}"
 
 
@@ -60,6 +63,21 @@ def sent(page: Page, text: str) -> None:
     """Send a message with the keyboard."""
     page.get_by_label("Message", exact=True).fill(text)
     page.keyboard.press("Enter")
+
+
+def test_a_picture_is_attached_to_a_message(bench: PageBench, model: str) -> None:
+    page = bench.visit().go(f"/sessions/{begun(bench, model)}")
+    field = page.get_by_label("Attach images or PDFs")
+    field.set_input_files([{"name": "notes.txt", "mimeType": "text/plain", "buffer": b"hello"}])
+    sent(page, "What is this?")
+    expect(page.get_by_role("alert")).to_contain_text("'notes.txt' is no PNG")
+    page.get_by_role("button", name="Detach").click()
+    field.set_input_files([{"name": "<b>shed.png", "mimeType": "text/plain", "buffer": PNG}])
+    expect(page.get_by_text("Attached: <b>shed.png")).to_be_visible()
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_role("article", name="Answer 1")).to_contain_text("A shed.")
+    expect(page.get_by_role("article", name="Message 1")).to_contain_text("Attached: <b>shed.png")
+    expect(page.get_by_role("button", name="Detach")).to_have_count(0)
 
 
 def test_a_message_starts_a_session_and_a_request_becomes_a_plan_beside_it(

@@ -41,6 +41,7 @@ from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import acting_as
 from cleveragents.storage import database as schema
 from cleveragents.storage.actor_tables import decisions
+from cleveragents.storage.conversation_tables import conversation_attachments
 from cleveragents.storage.database import Database, open_database
 from cleveragents.storage.outbox import append_many_to_outbox, append_to_outbox
 from cleveragents.storage.prepared_statement import prepared
@@ -71,6 +72,7 @@ def test_the_migrated_schema_is_the_one_the_code_uses(database: Database) -> Non
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert decisions.metadata is METADATA
         assert workers.metadata is METADATA
+        assert conversation_attachments.metadata is METADATA
         assert compare_metadata(context, METADATA) == []
 
 

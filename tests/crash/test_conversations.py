@@ -61,7 +61,8 @@ class Runner:
 
 
 def write_script(home: Path, *rules: object) -> None:
-    (home / "script.yaml").write_text(json.dumps({"version": 1, "facts": {}, "rules": list(rules)}))
+    script = {"version": 1, "facts": {"image_tokens": 900}, "rules": list(rules)}
+    (home / "script.yaml").write_text(json.dumps(script))
 
 
 @pytest.fixture(scope="module")

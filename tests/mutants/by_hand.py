@@ -242,8 +242,8 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
     ),
     ("models/model_wrappers.py", "decided here, even if"): ("waiter.granted = True", "..."),
     ("models/tokens.py", "the factor only grows"): (
-        "max(self._factor, counted / estimate_request(request))",
-        "counted / estimate_request(request)",
+        "max(self._factor, counted / self._estimate(request))",
+        "counted / self._estimate(request)",
     ),
     ("sandboxes/private_clone.py", "a link could expose files outside"): (
         'read_file(repository.common_dir, path) or b""',

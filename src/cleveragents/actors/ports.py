@@ -12,6 +12,7 @@ from cleveragents.actors.model.actor import Actor, Progress, ProgressKind
 from cleveragents.core.identifiers import Fence, TurnFence
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.tool import ToolSpec
+from cleveragents.models.model.attachment import Attachment
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 from cleveragents.processes.ports import StopSignal
 
@@ -152,7 +153,7 @@ class ActorRequest(Struct, frozen=True, kw_only=True):
 
     `thread_id` is its permanent name: a finished run is not repeated, and an interrupted run continues after
     its last finished call. `answer` answers the question that the run waits for. `actors` resolves the names
-    of subgraphs.
+    of subgraphs. The `attachments` go with the prompt of each node; no checkpoint contains them.
     """
 
     actor: Actor
@@ -165,6 +166,7 @@ class ActorRequest(Struct, frozen=True, kw_only=True):
     seconds: float | None = None
     told: Callable[[Progress], None] | None = None
     actors: ActorSource | None = None
+    attachments: Sequence[Attachment] = ()
 
 
 class Question(Struct, frozen=True):

@@ -292,7 +292,9 @@ class _Run:
                 if begun is None:
                     return self._told(state.values, state.interrupts)
             account = RunSpending(await spent_so_far(self.active_run.saver, request.thread_id))
-        context = RunContext(request.host, request.thread_id, self.active_run.tell, account)
+        context = RunContext(
+            request.host, request.thread_id, self.active_run.tell, account, attachments=request.attachments
+        )
         ended = await self.graph.ainvoke(begun, config, context=context, durability="sync")
         return self._told(ended, ended.get("__interrupt__", ()))
 

@@ -47,6 +47,8 @@ class ModelView:
         default=None,
         examples=[3.75],
     )
+    images: bool = shown("the model takes images; false if that is not known", default=False, examples=[True])
+    pdf: bool = shown("the model takes PDFs; false if that is not known", default=False, examples=[True])
 
 
 @view
@@ -224,6 +226,8 @@ def _model_view(facts: ModelFacts, catalogue: ModelCatalogue) -> ModelView:
         output_tokens=facts.output_tokens,
         key=key,
         tool_calls=None if facts.tool_calls is None else facts.tool_calls.value,
+        images=facts.image_tokens is not None,
+        pdf=facts.pdf_page_tokens is not None,
         cache_write=None if price is None or price.cache_write is None else price.cache_write / _MILLION,
     )
 

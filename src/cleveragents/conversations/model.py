@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import Enum
 
 from cleveragents.core.identifiers import TurnFence, WorkerIdentity
+from cleveragents.models.model.attachment import Attachment, MediaType
 from cleveragents.models.model.budget import BudgetLimits
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Observed",
     "PlanLink",
     "Turn",
+    "TurnAttachment",
     "TurnState",
     "bounded_answer",
     "goal_of",
@@ -125,6 +127,16 @@ class NewTurn:
     question: str
     author: str | None = None
     read_only: bool = False
+    attachments: tuple[Attachment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TurnAttachment:
+    """A file of a turn, without its content."""
+
+    name: str
+    media_type: MediaType
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +154,7 @@ class Turn:
     first_output: int
     created_at: datetime
     ended_at: datetime | None
+    attachments: tuple[TurnAttachment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +215,9 @@ def transcript_of(turns: Iterable[Turn], characters: int) -> str:
     lines: list[str] = []
     room = characters
     for turn in reversed(list(turns)):
-        told = {"turn": turn.number, "user": turn.question, "assistant": turn.answer}
+        told: dict[str, object] = {"turn": turn.number, "user": turn.question, "assistant": turn.answer}
+        if turn.attachments:
+            told["attached"] = [one.name for one in turn.attachments]
         if turn.state is not TurnState.ANSWERED:
             told["state"] = turn.state.value
         line = json.dumps(told, ensure_ascii=False)

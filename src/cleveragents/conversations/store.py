@@ -15,7 +15,18 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    Connection,
+    RowMapping,
+    Select,
+    delete,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
 
 from cleveragents.access.model.user import ProjectScope
 from cleveragents.access.store.sql_project_store import hold_project
@@ -28,6 +39,7 @@ from cleveragents.conversations.model import (
     Observed,
     PlanLink,
     Turn,
+    TurnAttachment,
     TurnState,
     title_of,
 )
@@ -35,6 +47,7 @@ from cleveragents.core.errors import ConversationBusy, RequestRefused, UnknownCo
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import IdentifierSource, TurnFence, WorkerIdentity
 from cleveragents.core.json_value import JsonValue
+from cleveragents.models.model.attachment import Attachment, MediaType
 from cleveragents.models.model.budget import BudgetLimits
 from cleveragents.models.store.sql_budget_store import limits_of, open_budget
 from cleveragents.storage.actor_tables import (
@@ -45,7 +58,12 @@ from cleveragents.storage.actor_tables import (
     model_calls,
 )
 from cleveragents.storage.columns import ensure_storable, is_storable, microseconds
-from cleveragents.storage.conversation_tables import conversation_turns, conversations, ensure_turn_held
+from cleveragents.storage.conversation_tables import (
+    conversation_attachments,
+    conversation_turns,
+    conversations,
+    ensure_turn_held,
+)
 from cleveragents.storage.database import Database
 from cleveragents.storage.idempotency import IdempotencyClaim
 from cleveragents.storage.outbox import append_to_outbox
@@ -144,7 +162,8 @@ class SqlConversationStore:
             self._add(connection, made, limits_of(connection, source.id), now)
             copies = [replace(one, conversation_id=made.id, first_output=0) for one in kept]
             if copies:
-                connection.execute(insert(conversation_turns), [row_of(one) for one in copies])
+                connection.execute(insert(conversation_turns), [_turn_row(one) for one in copies])
+                _copy_attachments(connection, source.id, made.id, last)
             return made
 
         return self._database.write(unit)
@@ -242,7 +261,9 @@ class SqlConversationStore:
                 created_at=now,
                 ended_at=None,
             )
-            connection.execute(insert(conversation_turns), row_of(turn))
+            connection.execute(insert(conversation_turns), _turn_row(turn))
+            _drop_contents(connection, held.id)  # only the last turn can be continued
+            _add_attachments(connection, turn, new.attachments)
             title = held.title or title_of(new.question)
             _change(connection, held.id, turns=number, title=title)
             self._tell(connection, EventType.TURN_STARTED, held, now, turn=number)
@@ -291,6 +312,33 @@ class SqlConversationStore:
             lambda connection: self._taken(connection, conversation_id, owner, abandoned, now)
         )
 
+    def attachments(self, conversation_id: str, turn: int) -> Sequence[Attachment]:
+        """Return the files of a turn that is not answered. Raises `RequestRefused` if they are gone, because
+        another turn has begun since.
+        """
+        table = conversation_attachments.c
+        ours = table.conversation_id == conversation_id, table.turn == turn
+        query = select(conversation_attachments).where(*ours).order_by(table.number)
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        if any(row.content is None for row in rows):  # guard: a question is not asked without its files
+            problem = f"the files of turn {turn} are deleted; send the question again with its files"
+            raise RequestRefused(problem, "conversation_id")
+        return [
+            Attachment(row.name, MediaType(row.media_type), row.content, row.pages, row.text_tokens)
+            for row in rows
+        ]
+
+    def rename(self, conversation_id: str, title: str) -> Conversation:
+        """Change the title. Raises `UnknownConversation`."""
+
+        def unit(connection: Connection) -> Conversation:
+            held = _held(connection, conversation_id)
+            _change(connection, held.id, title=title)
+            return replace(held, title=title)
+
+        return self._database.write(unit)
+
     def beat(self, fence: TurnFence) -> bool:
         """Renew the lease, and return whether a person has requested a stop. Raises `StaleTurn`."""
 
@@ -331,6 +379,8 @@ class SqlConversationStore:
                 error=error,
                 ended_at=microseconds(now),
             )
+            if state is TurnState.ANSWERED:
+                _drop_contents(connection, held.id)
             _change(connection, held.id, **_NO_OWNER, stop_requested=False, updated_at=microseconds(now))
             self._tell(connection, EventType.TURN_ENDED, held, now, turn=fence.turn, state=state.value)
 
@@ -425,8 +475,8 @@ class SqlConversationStore:
                 connection.execute(delete(table).where(*ours))
             claims = idempotency_keys.c.user_id == _claims_of(held.id)
             connection.execute(delete(idempotency_keys).where(claims))
-            of_turns = conversation_turns.c.conversation_id == held.id
-            connection.execute(delete(conversation_turns).where(of_turns))
+            for table in (conversation_attachments, conversation_turns):
+                connection.execute(delete(table).where(table.c.conversation_id == held.id))
             connection.execute(delete(conversations).where(conversations.c.id == held.id))
             self._tell(connection, EventType.CONVERSATION_DELETED, held, now)
 
@@ -524,8 +574,66 @@ def _turns(
 ) -> Sequence[Turn]:
     table = conversation_turns.c
     query = select(conversation_turns).where(table.conversation_id == conversation_id, table.number > after)
-    rows = connection.execute(query.order_by(table.number).limit(limit)).mappings()
-    return [record_in(Turn, row) for row in rows]
+    rows = connection.execute(query.order_by(table.number).limit(limit)).mappings().all()
+    attached = _attached(connection, conversation_id, [row["number"] for row in rows])
+    return [record_in(Turn, row, attachments=tuple(attached.get(row["number"], ()))) for row in rows]
+
+
+def _turn_row(turn: Turn) -> dict[str, Any]:
+    row = row_of(turn, attachments=())
+    del row["attachments"]
+    return row
+
+
+def _attached(
+    connection: Connection, conversation_id: str, turns: Sequence[int]
+) -> dict[int, list[TurnAttachment]]:
+    """Return the files of consecutive turns, by the number of the turn."""
+    table, found = conversation_attachments.c, dict[int, list[TurnAttachment]]()
+    if not turns:
+        return found
+    query = select(table.turn, table.name, table.media_type, table.bytes).where(
+        table.conversation_id == conversation_id, table.turn.between(turns[0], turns[-1])
+    )
+    for row in connection.execute(query.order_by(table.turn, table.number)):
+        one = TurnAttachment(row.name, MediaType(row.media_type), row.bytes)
+        found.setdefault(row.turn, []).append(one)
+    return found
+
+
+def _add_attachments(connection: Connection, turn: Turn, attachments: Sequence[Attachment]) -> None:
+    rows = [
+        {
+            "conversation_id": turn.conversation_id,
+            "turn": turn.number,
+            "number": number,
+            "name": one.name,
+            "media_type": one.media_type.value,
+            "bytes": len(one.content),
+            "pages": one.pages,
+            "text_tokens": one.text_tokens,
+            "content": one.content,
+        }
+        for number, one in enumerate(attachments, start=1)
+    ]
+    if rows:
+        connection.execute(insert(conversation_attachments), rows)
+
+
+def _copy_attachments(connection: Connection, source: str, made: str, last: int) -> None:
+    """Copy the files of the turns up to `last` for a fork, whose last turn can be continued."""
+    table = conversation_attachments.c
+    others = [column for column in table if column is not table.conversation_id]
+    copied = select(literal(made), *others).where(table.conversation_id == source, table.turn <= last)
+    names = ["conversation_id", *(column.name for column in others)]
+    connection.execute(insert(conversation_attachments).from_select(names, copied))
+
+
+def _drop_contents(connection: Connection, conversation_id: str) -> None:
+    """Delete the contents of all files of the conversation; their names stay."""
+    table = conversation_attachments.c
+    held = table.conversation_id == conversation_id, table.content.is_not(None)
+    connection.execute(update(conversation_attachments).where(*held).values(content=None))
 
 
 def _last_output(connection: Connection, conversation_id: str) -> int:

@@ -26,6 +26,7 @@ from cleveragents.core.errors import (
     CleverAgentsError,
     ModelRefused,
     ModelUnavailable,
+    RequestRefused,
     UsageLimited,
 )
 from cleveragents.models.model.budget import Spend
@@ -135,11 +136,20 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
             second = self.fallback
             if second is None or second == model or heard.anything:  # guard: no mix of two answers
                 raise
+            if not self._takes(second, request):
+                raise
             other = replace(name, key=f"{name.key}/fallback")
             try:
                 return await self._tried(await self._opened(second), request, other, heard)
             except ModelUnavailable as last:
                 raise _decisive(first, last) from None
+
+    def _takes(self, model: str, request: ModelRequest) -> bool:
+        try:
+            self.models.facts(model).attachment_tokens(request.attachments)
+        except RequestRefused:
+            return False
+        return True
 
     async def _opened(self, model: str) -> Model:
         known = self.models.get_nowait(model)

@@ -5,10 +5,10 @@ quickly. Opening a model imports its provider's library, which can take seconds,
 event loop. Every model is wrapped, from outside in, by a concurrency limit, a circuit breaker, a deadline and
 retries.
 
-Facts about models (prices and token limits) come from the shipped list and the user's own list. A model that
-is in neither list has an unknown price; it is not free. A dated name (`gpt-4o-2024-08-06`) has the facts of
-the undated one unless it is listed itself. A listed model keeps its price if a base URL is configured,
-because a gateway charges about the same.
+Facts about models (prices, token limits, whether they take images and PDFs) come from the shipped list and
+the user's own list. A model that is in neither list has an unknown price; it is not free. A dated name
+(`gpt-4o-2024-08-06`) has the facts of the undated one unless it is listed itself. A listed model keeps its
+price if a base URL is configured, because a gateway charges about the same.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ _DATED = re.compile(r"-(?:\d{4}-\d{2}-\d{2}|\d{8}|latest|\d{3}|0)$")
 _WRITES_CACHE = "anthropic/"
 """Prefix of models whose provider charges 1.25 times the input price for input that it caches."""
 _PICODOLLARS_A_TOKEN = 10**6  # for a price of one dollar per million tokens
-_KEYS = {"input", "output", "cached", "cache_write", "context_tokens", "output_tokens", "tool_calls"}
+_KEYS = {"input", "output", "cached", "cache_write", "context_tokens", "output_tokens", "tool_calls"} | {
+    "image_tokens",
+    "pdf_page_tokens",
+}
 
 
 class PriceList:
@@ -462,6 +465,8 @@ def _facts(name: str, entry: object, source: str) -> ModelFacts:
         _tokens(entry.get("output_tokens", UNKNOWN_OUTPUT), where),
         price,
         tool_calls=_tool_calls(entry.get("tool_calls"), where),
+        image_tokens=_tokens(entry["image_tokens"], where) if "image_tokens" in entry else None,
+        pdf_page_tokens=_tokens(entry["pdf_page_tokens"], where) if "pdf_page_tokens" in entry else None,
     )
 
 

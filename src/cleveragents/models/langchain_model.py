@@ -30,6 +30,7 @@ from msgspec.structs import astuple
 from cleveragents.core.errors import CleverAgentsError, ModelRefused, ModelUnavailable
 from cleveragents.core.json_value import JsonValue, freeze, thaw, unkeepable
 from cleveragents.models.failures import FailedCall, may_have_cost, translated
+from cleveragents.models.model.attachment import Attachment, MediaType
 from cleveragents.models.model.conversation import Message, MessageRole, Thought, ToolRequest, Usage
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 from cleveragents.models.tokens import Estimator
@@ -117,7 +118,7 @@ class LangChainModel:
         self._sums_usage = sums_usage
         self._tells_schema = tells_schema
         self._refused_schemas: set[bytes] = set()
-        self._estimator = Estimator()
+        self._estimator = Estimator(facts)
 
     @property
     def facts(self) -> ModelFacts:
@@ -183,7 +184,8 @@ class LangChainModel:
             messages.append(_schema_in_words(request.schema))
         asked = request if native else structs.replace(request, schema=None)
         tools = lc_tools(request, names)
-        return self._speak(ChatInput(messages, names, tools, self._options(asked), self._facts.name))
+        options, name = self._options(asked), self._facts.name
+        return self._speak(ChatInput(messages, names, tools, options, name, request.attachments))
 
 
 def _digest(schema: Mapping[str, JsonValue]) -> bytes:
@@ -411,10 +413,13 @@ class RequestNumbers:
         return waiting.popleft() if waiting else original
 
 
-def lc_messages(messages: Sequence[Message], names: ToolNames, model: str = "") -> list[BaseMessage]:
+def lc_messages(
+    messages: Sequence[Message], names: ToolNames, model: str = "", attachments: Sequence[Attachment] = ()
+) -> list[BaseMessage]:
     """Convert a conversation to LangChain messages, with all system messages joined into one at the start.
 
-    `model` is the receiver, which gets its own reasoning back.
+    `model` is the receiver, which gets its own reasoning back. The `attachments` go with the first message of
+    the user.
     """
     from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
@@ -425,7 +430,8 @@ def lc_messages(messages: Sequence[Message], names: ToolNames, model: str = "") 
         told.append(SystemMessage("\n\n".join(system)))
     for message in messages:
         if message.role is MessageRole.USER:
-            told.append(HumanMessage(message.text))
+            told.append(HumanMessage(_with_attachments(message.text, attachments)))
+            attachments = ()
         elif message.role is MessageRole.TOOL:
             told.append(ToolMessage(message.text, tool_call_id=numbering.answer(message.request_id or "")))
         elif message.role is MessageRole.ASSISTANT and (message.text or message.requests):
@@ -440,6 +446,21 @@ def lc_messages(messages: Sequence[Message], names: ToolNames, model: str = "") 
             ]
             told.append(AIMessage(_content(message, model), tool_calls=calls))
     return told
+
+
+def _with_attachments(text: str, attachments: Sequence[Attachment]) -> str | list[str | dict[Any, Any]]:
+    """Return the content of a message in LangChain's format for all providers."""
+    if not attachments:
+        return text
+    blocks: list[str | dict[Any, Any]] = [
+        {
+            "type": "file" if one.media_type is MediaType.PDF else "image",
+            "base64": one.base64,
+            "mime_type": one.media_type.value,
+        }
+        for one in attachments
+    ]
+    return [*blocks, {"type": "text", "text": text}]
 
 
 def _content(message: Message, model: str) -> str | list[str | dict[Any, Any]]:
@@ -555,7 +576,8 @@ class ReplyChunk:
 @dataclass(frozen=True, slots=True)
 class ChatInput:
     """The input of one call: `tools` in LangChain's format for all providers, `options` as keyword arguments
-    of the chat model. `model` is the receiver, as `provider/name`.
+    of the chat model. `model` is the receiver, as `provider/name`. The `attachments` go with the first
+    message of the user.
     """
 
     messages: Sequence[Message]
@@ -563,6 +585,7 @@ class ChatInput:
     tools: list[dict[str, Any]]
     options: Mapping[str, Any]
     model: str = ""
+    attachments: Sequence[Attachment] = ()
 
 
 @runtime_checkable
@@ -577,7 +600,8 @@ class StreamsChunks(Protocol):
 async def pieces_of(chat: BaseChatModel, talk: ChatInput) -> AsyncGenerator[ReplyChunk, None]:
     """Stream the pieces of any LangChain chat model, like `StreamsChunks.pieces`."""
     speaker: Any = chat.bind_tools(talk.tools) if talk.tools else chat
-    stream = speaker.astream(lc_messages(talk.messages, talk.names, talk.model), **talk.options)
+    messages = lc_messages(talk.messages, talk.names, talk.model, talk.attachments)
+    stream = speaker.astream(messages, **talk.options)
     async with aclosing(stream):
         async for chunk in stream:
             yield _piece(chunk)

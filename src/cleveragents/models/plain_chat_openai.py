@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,7 @@ from pydantic import SecretStr
 
 from cleveragents.core.json_value import thaw
 from cleveragents.models.langchain_model import CallChunk, ChatInput, ReplyChunk, RequestNumbers, ThoughtChunk
+from cleveragents.models.model.attachment import Attachment, MediaType
 from cleveragents.models.model.conversation import Message, MessageRole, Thought, Usage
 
 __all__ = ["DONE", "EventLines", "PlainChatOpenAI", "StreamFailed", "piece_of"]
@@ -107,13 +108,15 @@ def _messages(talk: ChatInput, system: str) -> list[dict[str, Any]]:
     start.
     """
     numbers, messages, names = RequestNumbers(), talk.messages, talk.names
+    attachments = talk.attachments
     told: list[dict[str, Any]] = []
     said = [message.text for message in messages if message.role is MessageRole.SYSTEM]
     if said:
         told.append({"content": "\n\n".join(said), "role": system})
     for message in messages:
         if message.role is MessageRole.USER:
-            told.append({"content": message.text, "role": "user"})
+            told.append({"content": _user_content(message.text, attachments), "role": "user"})
+            attachments = ()
         elif message.role is MessageRole.TOOL:
             asked = numbers.answer(message.request_id or "")
             told.append({"content": message.text, "role": "tool", "tool_call_id": asked})
@@ -134,6 +137,21 @@ def _messages(talk: ChatInput, system: str) -> list[dict[str, Any]]:
         elif message.role is MessageRole.ASSISTANT and message.text:
             told.append({"content": message.text, "role": "assistant"})
     return told
+
+
+def _user_content(text: str, attachments: Sequence[Attachment]) -> str | list[dict[str, Any]]:
+    if not attachments:
+        return text
+    parts: list[dict[str, Any]] = []
+    for number, one in enumerate(attachments, start=1):
+        url = f"data:{one.media_type.value};base64,{one.base64}"
+        if one.media_type is MediaType.PDF:
+            # Not its own name: the prompt has it, and the server reads this one as a file name.
+            file = {"filename": f"attachment-{number}.pdf", "file_data": url}
+            parts.append({"type": "file", "file": file})
+        else:
+            parts.append({"type": "image_url", "image_url": {"url": url}})
+    return [*parts, {"type": "text", "text": text}]
 
 
 def _reasoning(message: Message, model: str) -> dict[str, str]:

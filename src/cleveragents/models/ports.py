@@ -5,15 +5,17 @@ Budgets are reserved before a call and settled after it, across the whole plan t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
 from msgspec import Struct
 
+from cleveragents.core.errors import Remedy, RequestRefused
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.tool import ToolSpec
+from cleveragents.models.model.attachment import Attachment, MediaType
 from cleveragents.models.model.budget import BudgetLimits, Price, Spend
 from cleveragents.models.model.conversation import Message, Usage
 
@@ -30,6 +32,10 @@ __all__ = [
 ]
 
 
+_NO_GIF = "google/"
+"""Prefix of models that take other images only."""
+
+
 class ToolCallMode(str, Enum):
     """How a model makes tool calls: by its protocol, as text, or not at all."""
 
@@ -42,6 +48,8 @@ class ModelFacts(Struct, frozen=True):
     """Facts about a model that are known before a call.
 
     `price` None means unknown, not free. `keyed` is False if the model needs an API key and none is set.
+    `image_tokens` are the most tokens of one image, `pdf_page_tokens` those of one page without its text;
+    None: it is not known that the model takes images or PDFs.
     """
 
     name: str
@@ -51,16 +59,50 @@ class ModelFacts(Struct, frozen=True):
     keyed: bool = True
     tool_calls: ToolCallMode | None = None
     """None: unknown until the model is probed."""
+    image_tokens: int | None = None
+    pdf_page_tokens: int | None = None
+
+    def attachment_tokens(self, attachments: Iterable[Attachment]) -> int:
+        """Return the most tokens that these files take. Raises `RequestRefused` for a file that the model, as
+        far as is known, does not take.
+        """
+        return sum(self._tokens_of(one) for one in attachments)
+
+    def _tokens_of(self, attachment: Attachment) -> int:
+        is_pdf = attachment.media_type is MediaType.PDF
+        each = self.pdf_page_tokens if is_pdf else self.image_tokens
+        if each is not None and not (
+            attachment.media_type is MediaType.GIF and self.name.startswith(_NO_GIF)
+        ):
+            return attachment.pages * each + attachment.text_tokens if is_pdf else each
+        kind = attachment.media_type.value
+        known = "" if each is not None else ", as far as is known"
+        raise RequestRefused(
+            f"{self.name} takes no {kind} files{known}; choose another model",
+            "attachments",
+            (
+                Remedy("model.list", text="List the models and what they take"),
+                Remedy(
+                    "config.set",
+                    options={"key": "models.prices", "value": None},
+                    text=f"State `{'pdf_page_tokens' if is_pdf else 'image_tokens'}` in your list of models",
+                ),
+            ),
+        )
 
 
 class ModelRequest(Struct, frozen=True, kw_only=True):
-    """A request to a model. With a `schema`, the answer is the text of a JSON object that matches it."""
+    """A request to a model. With a `schema`, the answer is the text of a JSON object that matches it.
+
+    The `attachments` belong to the first message of the user.
+    """
 
     messages: Sequence[Message]
     tools: Sequence[ToolSpec] = ()
     max_output_tokens: int
     temperature: float | None = None
     schema: Mapping[str, JsonValue] | None = None
+    attachments: Sequence[Attachment] = ()
 
 
 class ModelReply(Struct, frozen=True):

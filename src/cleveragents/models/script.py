@@ -56,6 +56,7 @@ class ScriptCondition(_Part):
         default=None, description="number of model messages since the last user message"
     )
     offered: str | None = Field(default=None, description="name of a tool that the model may call")
+    attached: str | None = Field(default=None, description="media type of a file that is attached")
 
     @field_validator("system", "user", "first_user", "answer", "model")
     @classmethod
@@ -152,6 +153,8 @@ class ScriptedFacts(_Part):
     input_price: _DOLLARS | None = None
     output_price: _DOLLARS | None = None
     cached_price: _DOLLARS | None = None
+    image_tokens: Annotated[int, Field(ge=1)] | None = None
+    pdf_page_tokens: Annotated[int, Field(ge=1)] | None = None
 
 
 class Script(_Part):
@@ -213,11 +216,20 @@ class ScriptRunner:
         self._seen = [0] * len(script.rules)
 
     def answer(
-        self, messages: Sequence[Message], *, model: str, offered: Sequence[str] = ()
+        self,
+        messages: Sequence[Message],
+        *,
+        model: str,
+        offered: Sequence[str] = (),
+        attached: Sequence[str] = (),
     ) -> ScriptedAnswer | None:
-        """Return the answer of the first rule that applies; None if no rule does."""
+        """Return the answer of the first rule that applies; None if no rule does. `attached` are the media
+        types of the attachments.
+        """
         scene = _Scene.of(messages)
         for number, rule in enumerate(self.script.rules):
+            if rule.when.attached is not None and rule.when.attached not in attached:
+                continue
             found = _match(rule, scene, model, offered)
             if found is None:
                 continue

@@ -38,7 +38,14 @@ def scripted_facts(name: str, script: Script) -> ModelFacts:
     if facts.input_price is not None and facts.output_price is not None:
         cached = None if facts.cached_price is None else _per_token(facts.cached_price)
         price = Price(_per_token(facts.input_price), _per_token(facts.output_price), cached)
-    return ModelFacts(name, facts.context_tokens, facts.output_tokens, price)
+    return ModelFacts(
+        name,
+        facts.context_tokens,
+        facts.output_tokens,
+        price,
+        image_tokens=facts.image_tokens,
+        pdf_page_tokens=facts.pdf_page_tokens,
+    )
 
 
 class ScriptedModel:
@@ -68,12 +75,13 @@ class ScriptedModel:
         return self._facts
 
     def count_tokens(self, request: ModelRequest) -> int:
-        return estimate_request(request)
+        return estimate_request(request) + self._facts.attachment_tokens(request.attachments)
 
     async def reply(self, request: ModelRequest, on_token: Callable[[str], None] | None = None) -> ModelReply:
         offered = [tool.name for tool in request.tools]
         name = self._facts.name
-        answer = self._scripting.answer(request.messages, model=name, offered=offered)
+        attached = [one.media_type.value for one in request.attachments]
+        answer = self._scripting.answer(request.messages, model=name, offered=offered, attached=attached)
         if answer is None:
             last = request.messages[-1].text if request.messages else ""
             raise ModelRefused(name, f"no rule of the script matches; the last message is {last[:80]!r}")
@@ -93,7 +101,7 @@ class ScriptedModel:
             await asyncio.Event().wait()
         name = self._facts.name
         if fault.status is not None:
-            subject = FailedCall(name, estimate_request(request), self._facts.context_tokens)
+            subject = FailedCall(name, self.count_tokens(request), self._facts.context_tokens)
             said = f"{fault.code}: {fault.message}" if fault.code else fault.message
             wait = fault.retry_after_seconds
             limit = usage_limit_in(fault.status, said, retry_after=wait, now=datetime.now(UTC))

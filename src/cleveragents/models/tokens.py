@@ -19,7 +19,7 @@ import re
 
 from cleveragents.core.json_value import JsonValue, thaw
 from cleveragents.core.tool import ToolSpec
-from cleveragents.models.ports import ModelRequest
+from cleveragents.models.ports import ModelFacts, ModelRequest
 
 __all__ = ["Estimator", "estimate_request", "estimate_text"]
 
@@ -78,7 +78,7 @@ def _estimate(text: str) -> int:
 
 
 def estimate_request(request: ModelRequest) -> int:
-    """Return an estimate of the tokens in a whole request: messages, tool calls, tools and schema."""
+    """Return an estimate of the tokens in the texts of a request: messages, tool calls, tools and schema."""
     total = _REQUEST
     for message in request.messages:
         total += _MESSAGE + estimate_text(message.text)
@@ -100,16 +100,22 @@ class Estimator:
     Any thread may use it. If two threads learn at once, one update may be lost; the next call repeats it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, facts: ModelFacts) -> None:
+        self._facts = facts
         self._factor = 1.0
 
     def count(self, request: ModelRequest) -> int:
-        """Return the estimate for a request, raised by the largest underestimate seen so far."""
-        return int(estimate_request(request) * self._factor) + 1
+        """Return the estimate for a request, raised by the largest underestimate seen so far. Raises
+        `RequestRefused` for an attachment that the model does not take.
+        """
+        return int(self._estimate(request) * self._factor) + 1
 
     def learn(self, request: ModelRequest, counted: int) -> None:
         """Raise later estimates if the model counted more tokens than estimated."""
-        self._factor = max(self._factor, counted / estimate_request(request))  # guard: the factor only grows
+        self._factor = max(self._factor, counted / self._estimate(request))  # guard: the factor only grows
+
+    def _estimate(self, request: ModelRequest) -> int:
+        return estimate_request(request) + self._facts.attachment_tokens(request.attachments)
 
 
 def _estimate_tool(tool: ToolSpec) -> int:

@@ -1,17 +1,28 @@
-"""The tables of conversations: one row for each conversation, and one for each of its turns.
+"""The tables of conversations: one row for each conversation, each of its turns, and each attached file.
 
 The row of a conversation holds the lease of its running turn: `fence`, `beat` and the owner, as in `jobs`.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Connection, Index, Integer, Table, Text, select
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    select,
+)
 
 from cleveragents.core.errors import StaleTurn
 from cleveragents.core.identifiers import TurnFence
 from cleveragents.storage.tables import METADATA, id_type
 
-__all__ = ["conversation_turns", "conversations", "ensure_turn_held"]
+__all__ = ["conversation_attachments", "conversation_turns", "conversations", "ensure_turn_held"]
 
 # `turns`: the number of turns so far. `summary` replaces the turns up to `summary_turn` in prompts.
 # `profile`: that of its plans; NULL for the default. Without a running turn the owner is NULL. `fence` grows
@@ -60,6 +71,22 @@ conversation_turns = Table(
     Column("first_output", Integer, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
+)
+
+
+# `content` is NULL once the turn is answered or another one has begun: no call needs it any more.
+conversation_attachments = Table(
+    "conversation_attachments",
+    METADATA,
+    Column("conversation_id", id_type(), primary_key=True),
+    Column("turn", Integer, primary_key=True, autoincrement=False),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("name", Text, nullable=False),
+    Column("media_type", Text, nullable=False),
+    Column("bytes", Integer, nullable=False),
+    Column("pages", Integer, nullable=False),
+    Column("text_tokens", Integer, nullable=False),
+    Column("content", LargeBinary),
 )
 
 

@@ -183,7 +183,8 @@ class Responder:
         messages = [_message(entry) for entry in body["messages"]]
         offered = [tool["function"]["name"] for tool in body.get("tools") or ()]
         model = str(body.get("model"))
-        answer = self.scripting.answer(messages, model=model, offered=offered)
+        attached = [one for entry in body["messages"] for one in _attached(entry.get("content"))]
+        answer = self.scripting.answer(messages, model=model, offered=offered, attached=attached)
         if answer is None:
             last = messages[-1].text[:80] if messages else ""
             await _error(exchange, 400, f"no rule of the script matches; the last message is {last!r}")
@@ -332,6 +333,14 @@ def _text(content: str | Sequence[Mapping[str, Any]] | None) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(str(part.get("text", "")) for part in content)
+
+
+def _attached(content: str | Sequence[Mapping[str, Any]] | None) -> list[str]:
+    """Return the media types of the files in a message, from their data URLs."""
+    parts = () if content is None or isinstance(content, str) else content
+    urls = [part["image_url"]["url"] for part in parts if part.get("type") == "image_url"]
+    urls += [part["file"]["file_data"] for part in parts if part.get("type") == "file"]
+    return [url.removeprefix("data:").partition(";")[0] for url in urls]
 
 
 def _json(value: object) -> bytes:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pytest
+from sqlalchemy import select
 
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.api.client import Client
-from cleveragents.api.conversations.client import ConversationRequest, TurnView
+from cleveragents.api.conversations.client import Attachment, ConversationRequest, TurnView
 from cleveragents.api.plans.request import Limits
 from cleveragents.api.plans.views import CorrectionNode
 from cleveragents.conversations.model import TurnState
@@ -21,6 +23,8 @@ from cleveragents.core.errors import (
     UnknownResource,
 )
 from cleveragents.plans.model.plan import PlanState
+from cleveragents.storage.conversation_tables import conversation_attachments
+from tests.attached_files import PNG, pdf
 from tests.conditions import wait_until
 from tests.contracts.client.conftest import ClientOf
 from tests.server_plan_bench import PlanServer
@@ -51,17 +55,36 @@ FOLLOWS = {
 }
 LISTENS = {"when": {"user": '"plan": "'}, "reply": {"text": "I know the plan."}}
 SUMMARISES = {"when": {"system": "You summarise"}, "reply": {"text": "They spoke of a shed."}}
+SEES = {
+    "when": {"attached": "image/png", "user": 'names: \\["a.png", "b.pdf"\\]'},
+    "reply": {"text": "A shed."},
+}
+FAILS_ONCE = {
+    "when": {"attached": "image/png"},
+    "times": 1,
+    "reply": {"fault": {"status": 401, "message": "no"}},
+}
+SEES_AGAIN = {"when": {"attached": "image/png"}, "reply": {"text": "A picture."}}
+RECALLS = {"when": {"user": '"attached": \\["a.png", "b.pdf"\\]'}, "reply": {"text": "I saw it before."}}
 SAYS = {"reply": {"text": "Hello."}}
+FILES = (Attachment.of("dir/a.png", PNG), Attachment.of("b.pdf", pdf("a shed")))
 
 
 @pytest.fixture(scope="module")
 def model(server: PlanServer) -> str:
     (server.repository / "a.txt").write_text("the first line\n")
-    return server.script(REFUSES, SUMMARISES, HANGS, READS, PLANS, FOLLOWS, LISTENS, SAYS)
+    return server.script(REFUSES, SUMMARISES, HANGS, READS, PLANS, FOLLOWS, LISTENS, SEES, RECALLS, SAYS)
 
 
-def asked(client: Client, conversation_id: str, text: str, *, read_only: bool = False) -> TurnView:
-    client.conversations.send(conversation_id, text, read_only=read_only)
+def asked(
+    client: Client,
+    conversation_id: str,
+    text: str,
+    *,
+    read_only: bool = False,
+    attachments: Sequence[Attachment] = (),
+) -> TurnView:
+    client.conversations.send(conversation_id, text, read_only=read_only, attachments=attachments)
     return client.conversations.wait(conversation_id, timeout=60)
 
 
@@ -205,6 +228,92 @@ def test_a_stopped_turn_is_continued(client: Client, model: str) -> None:
     assert client.conversations.get(talk).state is TurnState.RUNNING
     client.conversations.stop(talk)
     assert client.conversations.wait(talk, timeout=60).state is TurnState.STOPPED
+
+
+def contents(server: PlanServer, conversation_id: str) -> list[bytes | None]:
+    """Return the stored contents of the attachments of a conversation."""
+    table = conversation_attachments.c
+    query = select(table.content).where(table.conversation_id == conversation_id)
+    with server.bench.container.database.read() as connection:
+        return list(connection.execute(query.order_by(table.turn, table.number)).scalars())
+
+
+def test_the_model_gets_the_attachments_of_its_turn_only(
+    server: PlanServer, client: Client, model: str
+) -> None:
+    talk = begun(client, model)
+    turn = asked(client, talk, "What is this?", attachments=FILES)
+    assert turn.answer == "A shed."
+    assert [(one.name, one.media_type.value, one.bytes) for one in turn.attachments] == [
+        ("a.png", "image/png", len(FILES[0].content)),
+        ("b.pdf", "application/pdf", len(FILES[1].content)),
+    ]
+    assert client.conversations.turns(talk).items == (turn,)
+    assert contents(server, talk) == [None, None], "an answered turn needs them no more"
+    assert asked(client, talk, "And now?").answer == "I saw it before."
+    fork = client.conversations.fork(talk, turn=1)
+    assert [one.attachments for one in client.conversations.turns(fork.id).items] == [turn.attachments]
+    client.conversations.delete(talk)
+    assert contents(server, talk) == []
+
+
+def test_an_unanswered_turn_keeps_its_attachments_until_another_begins(
+    server: PlanServer, client: Client
+) -> None:
+    talk = begun(client, server.script(FAILS_ONCE, SEES_AGAIN, SAYS))
+    shown = FILES[0].content
+    assert asked(client, talk, "What is this?", attachments=FILES[:1]).state is TurnState.FAILED
+    assert contents(server, talk) == [shown]
+    fork = client.conversations.fork(talk).id
+    assert contents(server, fork) == [shown]
+    client.conversations.resume(talk)
+    assert client.conversations.wait(talk, timeout=60).answer == "A picture."
+    assert contents(server, talk) == [None]
+    late = client.conversations.fork(fork).id
+    assert asked(client, fork, "hello").answer == "Hello."
+    assert (contents(server, fork), contents(server, late)) == ([None], [shown])
+    gone = client.conversations.fork(fork, turn=1).id
+    client.conversations.resume(gone)
+    turn = client.conversations.wait(gone, timeout=60)
+    assert turn.state is TurnState.FAILED
+    assert "send the question again with its files" in str(turn.error)
+
+
+def test_attachments_that_cannot_be_sent_are_refused_before_the_turn(
+    server: PlanServer, client: Client, model: str
+) -> None:
+    talk = begun(client, model)
+    for text, files in (("/plan paint", FILES), ("What?", FILES * 3)):
+        with pytest.raises(RequestRefused):
+            client.conversations.send(talk, text, attachments=files)
+    blind = server.home / "blind.yaml"
+    blind.write_text(json.dumps({"version": 1, "rules": [SAYS]}))
+    other = begun(client, f"scripted/{blind}")
+    with pytest.raises(RequestRefused, match="takes no image/png files, as far as is known") as refused:
+        client.conversations.send(other, "What is this?", attachments=FILES)
+    assert "model.list" in [one.action for one in refused.value.remedies]
+    assert [client.conversations.get(one).turns for one in (talk, other)] == [0, 0]
+
+
+def test_the_budget_reserves_the_most_that_attachments_take(client: Client, model: str) -> None:
+    talk = begun(client, model, limits=Limits(tokens=12_000))
+    many = [Attachment.of("b.pdf", pdf(*["a page"] * 20))]
+    turn = asked(client, talk, "What is this?", attachments=many)
+    assert (turn.state, client.conversations.get(talk).tokens) == (TurnState.FAILED, 0)
+    assert "budget" in str(turn.error)
+
+
+def test_a_session_is_renamed(client: Client, client_of: ClientOf, model: str) -> None:
+    talk = begun(client, model)
+    assert client.conversations.rename(talk, "  The \n shed ").title == "The shed"
+    asked(client, talk, "hello")
+    assert client.conversations.get(talk).title == "The shed"
+    with pytest.raises(RequestRefused):
+        client.conversations.rename(talk, "  ")
+    with pytest.raises(NotAllowed):
+        client_of("viewer").conversations.rename(talk, "mine")
+    with pytest.raises(UnknownConversation):
+        client.conversations.rename("nothing", "mine")
 
 
 def test_a_fork_has_the_turns_up_to_one(client: Client, model: str) -> None:

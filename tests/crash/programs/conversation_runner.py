@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from cleveragents.api.client import LocalClient
-from cleveragents.api.conversations.client import ConversationRequest, TurnView
+from cleveragents.api.conversations.client import Attachment, ConversationRequest, TurnView
 from cleveragents.app.container import Container
 from cleveragents.config.loader import load_configuration
 from cleveragents.core.errors import RequestRefused
 from cleveragents.core.faults import FaultPoints
 from cleveragents.testing.clock import CrashAt, RecordFaultPoints
+from tests.attached_files import PNG
 from tests.crash.programs.forking import serve
 
 HEAVY = (
@@ -35,7 +36,7 @@ HEAVY = (
 )
 QUESTION = "Please paint the shed"
 PLANS = {
-    "when": {"offered": "start_plan"},
+    "when": {"offered": "start_plan", "attached": "image/png"},  # after a crash, too
     "turns": [
         {"calls": [{"tool": "read", "arguments": {"path": "b.txt"}}]},
         {"calls": [{"tool": "start_plan", "arguments": {"goal": "paint the shed"}}]},
@@ -62,7 +63,8 @@ def answered(client: LocalClient, home: Path, question: str = QUESTION) -> TurnV
     known = talks.list().items
     talk = known[0] if known else talks.create(ConversationRequest(repository=home / "shop"))
     if not talk.turns:
-        talks.send(talk.id, question)
+        shown = [Attachment.of("shed.png", PNG)] if question == QUESTION else []
+        talks.send(talk.id, question, attachments=shown)
     else:
         try:
             talks.resume(talk.id)

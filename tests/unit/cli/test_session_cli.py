@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.attached_files import PNG, pdf
 from tests.cli_bench import Agents, command_line, paint_shop, use_home
 
 RULES = [
@@ -19,6 +21,7 @@ RULES = [
             {"text": "In `src/paint.py:1`.\x1b[2J"},
         ],
     },
+    {"when": {"attached": "image/png", "user": '"shot.png"'}, "reply": {"text": "A dialog."}},
     {"when": {"user": "Earlier turns"}, "reply": {"text": "I remember."}},
     {"reply": {"text": "Hello."}},
 ]
@@ -31,7 +34,7 @@ def agents(
     root = paint_shop(tmp_path / "shop")
     use_home(monkeypatch, tmp_path, tmp_path / "state")
     script = tmp_path / "script.yaml"
-    script.write_text(json.dumps({"version": 1, "facts": {}, "rules": RULES}))
+    script.write_text(json.dumps({"version": 1, "facts": {"image_tokens": 900}, "rules": RULES}))
     monkeypatch.setenv("CLEVERAGENTS_MODELS_DEFAULT", f"scripted/{script}")
     monkeypatch.chdir(root)
     with command_line(monkeypatch, capfd) as run:
@@ -50,6 +53,55 @@ def test_an_empty_question_creates_no_session(agents: Agents) -> None:
         refused = agents("ask", question)
         assert (refused.code, "the question is empty" in refused.err) == (2, True)
     assert json.loads(agents("session", "list", "--format", "json").out) == []
+
+
+def test_a_picture_is_attached_to_a_question(agents: Agents, tmp_path: Path) -> None:
+    shot = tmp_path / "shot.png"
+    shot.write_bytes(PNG)
+    told = json.loads(agents("ask", "What is this?", "--attach", str(shot), "--format", "json").out)
+    assert told["answer"] == "A dialog."
+    assert told["attachments"] == [{"name": "shot.png", "media_type": "image/png", "bytes": len(PNG)}]
+    talk = told["conversation_id"]
+    typed = f"/attach {shot}\n/attach\n/attach {shot}\nAnd this?\nand you?\n"
+    ended = agents("session", "resume", talk, typed=typed)
+    assert "> A dialog.\n\n> I remember.\n" in ended.out, "the file goes with one message"
+    assert ended.err.count("your next message has: shot.png") == 2
+    assert "your next message has no attachments" in ended.err
+    assert f"[attached shot.png, image/png, {len(PNG)} bytes]" in agents("session", "show", talk).out
+
+
+def test_files_that_cannot_be_attached_are_refused_before_a_session_is_created(
+    agents: Agents, tmp_path: Path
+) -> None:
+    def named(name: str, content: bytes = b"") -> Path:
+        (tmp_path / name).write_bytes(content)
+        return tmp_path / name
+
+    pipe, link, closed = tmp_path / "pipe.png", tmp_path / "link.png", named("closed.png", PNG)
+    os.mkfifo(pipe)
+    link.symlink_to(named("secret.png", PNG))
+    closed.chmod(0)
+    for path, problem in (
+        (named("notes.png", b"just text"), "is no PNG, JPEG, GIF or WebP image and no PDF; paste its text"),
+        (named("paper.pdf", pdf("hello")), "takes no application/pdf files"),
+        (named("large.png", PNG + bytes(10_000_000)), "larger than 10,000,000 bytes"),
+        (pipe, "is not a regular file"),
+        (tmp_path, "is not a regular file"),
+        (Path("/dev/zero"), "is not a regular file"),
+        (link, "is a symbolic link"),
+        (tmp_path / "none\x1b[2J.png", "cannot be read: No such file"),
+        *([(closed, "cannot be read: Permission denied")] if os.getuid() else []),
+    ):
+        ended = agents("ask", "What is this?", "--attach", str(path))
+        assert (ended.code, problem in ended.err, "\x1b" in ended.err) == (2, True, False), ended.err
+    assert json.loads(agents("session", "list", "--format", "json").out) == []
+
+
+def test_a_session_is_renamed(agents: Agents) -> None:
+    talk = json.loads(agents("ask", "hello", "--format", "json").out)["conversation_id"]
+    assert "is named The shed" in agents("session", "rename", talk, "The", "shed").err
+    assert "The shed" in agents("session", "list").out
+    assert agents("session", "rename", talk).code == 2
 
 
 def test_a_session_continues_where_it_was_left(agents: Agents) -> None:

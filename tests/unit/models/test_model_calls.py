@@ -25,6 +25,7 @@ from cleveragents.core.errors import (
 )
 from cleveragents.core.identifiers import UlidSource
 from cleveragents.models.calls import CallName, ModelCalls, OpenCallsOfTrees
+from cleveragents.models.model.attachment import Attachment
 from cleveragents.models.model.budget import BudgetLimits, Price, Spend
 from cleveragents.models.model.conversation import Message, MessageRole, Usage
 from cleveragents.models.ports import BudgetState, ModelFacts, ModelReply, ModelRequest, Reservation
@@ -32,6 +33,7 @@ from cleveragents.models.store.sql_budget_store import SqlBudgetStore
 from cleveragents.plans.actors.actor_tools import PlanActorHost
 from cleveragents.storage.database import open_database
 from cleveragents.testing.clock import FakeClock
+from tests.attached_files import PNG
 from tests.ready_database import ready_database
 
 CHEAP = Price(1, 10)
@@ -52,10 +54,11 @@ class FakeModel:
     hangs: asyncio.Event | None = None
     go: asyncio.Event | None = None
     asked: list[ModelRequest] = field(default_factory=list)
+    image_tokens: int | None = None
 
     @property
     def facts(self) -> ModelFacts:
-        return ModelFacts(self.name, 8_000, 4_000, self.price)
+        return ModelFacts(self.name, 8_000, 4_000, self.price, image_tokens=self.image_tokens)
 
     def count_tokens(self, request: ModelRequest) -> int:
         return 100
@@ -187,6 +190,18 @@ def test_a_model_is_opened_off_the_loop_and_known_at_once_from_then_on(budgets: 
     of.models.get("m/b")
     assert host.models_nowait(None) == host.models(None)
     assert [facts.name for facts in host.models_nowait("m/b") or ()] == ["m/b"]
+
+
+def test_no_attachment_goes_to_a_fallback_that_does_not_take_it(budgets: SqlBudgetStore) -> None:
+    dead = FakeModel("m/a", words=(), error=ModelUnavailable("m/a", "down"), image_tokens=9)
+    blind, seeing = FakeModel("m/b"), FakeModel("m/c", image_tokens=9)
+    files = (Attachment.of("a.png", PNG),)
+    request = ModelRequest(messages=QUESTION, max_output_tokens=1, attachments=files)
+    with pytest.raises(ModelUnavailable, match="m/a"):
+        asyncio.run(calls(budgets, dead, blind, fallback="m/b").reply("m/a", request, NAME))
+    assert blind.asked == []
+    reply = asyncio.run(calls(budgets, dead, seeing, fallback="m/c").reply("m/a", request, NAME))
+    assert (reply.model, seeing.asked[0].attachments) == ("m/c", files)
 
 
 def test_the_fallback_answers_where_the_first_does_not(budgets: SqlBudgetStore) -> None:

@@ -97,9 +97,27 @@ def test_the_users_price_list_takes_precedence_and_adds_models(tmp_path: Path) -
     assert names == sorted(names)
 
 
+def test_the_list_says_which_models_take_images_and_pdfs(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('[models."openai/local"]\nimage_tokens = 900\n')
+    prices = PriceList(str(own))
+    taken = {
+        name: ((facts := prices.facts(name)).image_tokens is not None, facts.pdf_page_tokens is not None)
+        for name in ("openai/gpt-4.1-2025-04-14", "openai/o3-mini", "openai/gpt-99", "openai/local")
+    }
+    assert taken == {
+        "openai/gpt-4.1-2025-04-14": (True, True),
+        "openai/o3-mini": (False, False),
+        "openai/gpt-99": (False, False),
+        "openai/local": (True, False),
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
+        ('[models."a/b"]\nimage_tokens = 0', "whole number greater than 0"),
+        ('[models."a/b"]\npdf_page_tokens = true', "whole number greater than 0"),
         ("what?", "is not valid TOML"),
         ("", "has no table [models"),
         ('models."a/b" = 3', "must be a table"),

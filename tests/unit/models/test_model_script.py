@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cleveragents.core.errors import ConfigurationError, ModelRefused
+from cleveragents.models.model.attachment import Attachment
 from cleveragents.models.model.budget import Price
 from cleveragents.models.model.conversation import Message, MessageRole, Usage
 from cleveragents.models.ports import ModelFacts, ModelRequest
 from cleveragents.models.script import ScriptRunner
 from cleveragents.models.script_document import load_script, read_script
 from cleveragents.models.scripted_model import ScriptedModel, scripted_facts, scripted_usage
+from tests.attached_files import PNG
 
 
 def scripting(text: str) -> ScriptRunner:
@@ -83,6 +86,18 @@ def test_facts_are_those_of_the_script() -> None:
     script = read_script("facts: {input_price: 1, output_price: 2, cached_price: 0.5}\nrules: []", "s")
     assert scripted_facts("x", script) == ModelFacts("x", 128_000, 8_192, Price(10**6, 2 * 10**6, 500_000))
     assert scripted_facts("x", read_script("rules: []", "s")).price is None
+    seeing = scripted_facts("x", read_script("facts: {image_tokens: 3, pdf_page_tokens: 5}\nrules: []", "s"))
+    assert (seeing.image_tokens, seeing.pdf_page_tokens) == (3, 5)
+
+
+def test_a_rule_matches_the_type_of_an_attachment() -> None:
+    rules = "rules: [{when: {attached: image/png}, reply: {text: seen}}, {reply: {text: blind}}]"
+    model = ScriptedModel("s", read_script(f"facts: {{image_tokens: 3}}\n{rules}", "s"))
+    plain = ModelRequest(messages=(), max_output_tokens=1)
+    shown = replace(plain, attachments=(Attachment.of("a", PNG),))
+    answers = [asyncio.run(model.reply(one)).message.text for one in (shown, plain)]
+    assert answers == ["seen", "blind"]
+    assert model.count_tokens(shown) == model.count_tokens(plain) + 3
 
 
 def test_a_request_that_no_rule_fits_is_shown_its_last_message() -> None:

@@ -14,7 +14,7 @@ import pytest
 from cleveragents.core.policy import Capability
 from cleveragents.core.tool import ToolSpec
 from cleveragents.models.model.conversation import Message, MessageRole, ToolRequest
-from cleveragents.models.ports import ModelRequest
+from cleveragents.models.ports import ModelFacts, ModelRequest
 from cleveragents.models.tokens import Estimator, estimate_request, estimate_text
 
 COUNTED = [
@@ -108,7 +108,7 @@ def test_the_whole_request_is_counted() -> None:
 
 
 def test_an_underestimated_model_gets_higher_estimates() -> None:
-    estimator = Estimator()
+    estimator = Estimator(ModelFacts("m", 1, 1))
     request = ModelRequest(messages=[Message(MessageRole.USER, "hello " * 50)], max_output_tokens=1)
     first = estimator.count(request)
     estimator.learn(request, 3 * first)

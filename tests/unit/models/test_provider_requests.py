@@ -18,11 +18,13 @@ import pytest
 
 from cleveragents.core.policy import Capability
 from cleveragents.core.tool import ToolSpec
+from cleveragents.models.model.attachment import Attachment
 from cleveragents.models.model.conversation import Message, MessageRole, Thought, ToolRequest
 from cleveragents.models.ports import Model, ModelFacts, ModelReply, ModelRequest
 from cleveragents.models.provider import ModelSpec
 from cleveragents.models.providers import anthropic, google, openai
 from tests import model_wires
+from tests.attached_files import PNG, pdf
 from tests.model_wires import EVENTS, Answer, Wire, serving
 
 # Found without importing: imports take seconds, and every collection would pay for them.
@@ -139,7 +141,7 @@ class Stand:
         self.wire = wire
 
     def model(self, name: str = "m") -> Model:
-        facts = ModelFacts(f"{self.provider}/{name}", 100_000, 100)
+        facts = ModelFacts(f"{self.provider}/{name}", 100_000, 100, image_tokens=900, pdf_page_tokens=900)
         spec = ModelSpec(facts=facts, model=name, timeout_seconds=60, key="k", base_url=self.wire.url)
         return PROVIDERS[self.provider][0].open(spec)
 
@@ -205,6 +207,47 @@ def test_a_temperature_is_sent_to_models_that_accept_one() -> None:
     assert {name: "temperature" in openai.options(request, name, elsewhere=False) for name in gpt} == gpt
     # Behind a base URL, any name may be any model.
     assert "temperature" in openai.options(request, "gpt-5", elsewhere=True)
+
+
+# ── attachments ───────────────────────────────────────────────────────────────────────────────────
+
+FILES = (Attachment.of("shot.png", PNG), Attachment.of("../paper.pdf", pdf("hello")))
+IMAGE, DOCUMENT = (one.base64 for one in FILES)
+FOR_URLS = str.maketrans("+/", "-_")  # the alphabet of Google's library
+ATTACHED: dict[str, Any] = {
+    "openai": [
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{IMAGE}"}},
+        {
+            "type": "file",
+            "file": {
+                "filename": "attachment-2.pdf",
+                "file_data": f"data:application/pdf;base64,{DOCUMENT}",
+            },
+        },
+    ],
+    "anthropic": [
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": IMAGE}},
+        {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": DOCUMENT}},
+    ],
+    "google": [
+        {"inlineData": {"mime_type": "image/png", "data": IMAGE}},
+        {"inlineData": {"mime_type": "application/pdf", "data": DOCUMENT.translate(FOR_URLS)}},
+    ],
+}
+
+
+def test_attachments_go_with_the_first_message_of_the_user(stand: Stand) -> None:
+    stand.ask(*CONVERSATION, attachments=FILES)
+    body = stand.sent()
+    messages = body["contents" if stand.provider == "google" else "messages"]
+    asked = [message for message in messages if message["role"] == "user"]
+    parts = asked[0]["parts" if stand.provider == "google" else "content"]
+    *files, text = [{name: part[name] for name in part if name != "cache_control"} for part in parts]
+    assert files == ATTACHED[stand.provider]
+    assert text["text"] == "Please think, then send it."
+    sent = json.dumps(body)
+    assert sent.count(IMAGE) == 1, "each file is sent once"
+    assert "paper" not in sent
 
 
 # ── reasoning ─────────────────────────────────────────────────────────────────────────────────────

@@ -37,6 +37,8 @@ rules:
     reply: {text: "x", usage: {unsaid: true}}
   - when: {user: limit}
     reply: {text: "x", cut_off: true}
+  - when: {attached: application/pdf}
+    reply: {text: "read"}
   - reply: {text: "Hello there."}
 """,
     "script.yaml",
@@ -65,6 +67,14 @@ def whole(server: ScriptedServer, said: object, **more: object) -> dict[str, Any
         return dict(json.loads(post(connection, said, **more).read()))
     finally:
         connection.close()
+
+
+def test_a_rule_matches_an_attached_file(server: ScriptedServer) -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    file = {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AA=="}}
+    text = {"type": "text", "text": "hi"}
+    for parts, answer in (([image, file, text], "read"), ([image, text], "Hello there.")):
+        assert whole(server, parts)["choices"][0]["message"]["content"] == answer
 
 
 def test_an_answer_can_be_requested_as_a_whole(server: ScriptedServer) -> None:

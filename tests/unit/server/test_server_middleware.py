@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -125,6 +126,35 @@ def test_a_body_passes_up_to_the_limit_in_however_many_pieces() -> None:
     gate = BodyLimits(echo, 6, seconds=20.0)
     for pieces in ([b"sixsix"], [b"six", b"six"], [b"", b"sixsix", b""]):
         assert ask(gate, known(), pieces)[1]["body"] == b"sixsix"
+
+
+def turn_of(user: str, **headers: str) -> Scope:
+    """A request that may have attachments."""
+    scope = scope_of("/api/conversations/x/turns", "POST", **headers)
+    return {**scope, "state": {"user": SimpleNamespace(id=user)}}
+
+
+@pytest.mark.parametrize("headers", [{"content_length": "7"}, {}], ids=["declared", "chunked"])
+def test_a_user_sends_two_uploads_at_once_and_others_are_not_affected(headers: dict[str, str]) -> None:
+    nested: list[Any] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        """Send a second and a third request while the first one runs."""
+        nested.append(scope["state"]["user"].id)
+        if nested == ["ada"]:
+            await gate(turn_of("ada", **headers), receive, send)
+            await gate(turn_of("ada", content_length="6"), receive, send)
+            await gate(turn_of("bob", **headers), receive, send)
+        elif nested == ["ada", "ada"]:
+            with pytest.raises(Refused) as refused:
+                await gate(turn_of("ada", **headers), receive, send)
+            assert refused.value.status == 429
+
+    gate = BodyLimits(app, 6, seconds=20.0)
+    for _ in range(2):  # a place is given back
+        nested.clear()
+        ask(gate, turn_of("ada", **headers))
+        assert nested == ["ada", "ada", "ada", "bob"]
 
 
 def test_a_body_that_says_it_is_too_large_is_not_read() -> None:

@@ -112,6 +112,7 @@ ROUTES: dict[str, Where] = {
     "resumeTurn": "operator",
     "stopTurn": "operator",
     "forkConversation": "operator",
+    "renameConversation": "operator",
     "compactConversation": "operator",
     "getConversationFile": "operator",
     "deleteConversation": "operator",

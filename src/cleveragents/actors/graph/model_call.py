@@ -154,6 +154,7 @@ class NodeModelCall:
                 max_output_tokens=self._most_of(self.facts),
                 temperature=self.node.temperature,
                 schema=answer_schema(self.node, self.state),
+                attachments=self.place.context.attachments,
             )
         return asked
 

@@ -23,6 +23,7 @@ from cleveragents.actors.model.actor import Actor, Progress, ProgressKind
 from cleveragents.actors.ports import ActorHost
 from cleveragents.core.errors import ActorStopped, DeadlineExceeded, PriceUnknown
 from cleveragents.core.tool import ToolSpec
+from cleveragents.models.model.attachment import Attachment
 from cleveragents.models.model.budget import PICODOLLARS, Spend
 from cleveragents.models.model.conversation import Usage
 from cleveragents.models.ports import ModelFacts, ModelReply
@@ -115,6 +116,7 @@ class RunContext:
     specs: dict[tuple[str, ...], Sequence[ToolSpec]] = field(default_factory=dict)
     rooms: dict[str, int] = field(default_factory=dict)
     stopped: dict[str, str] = field(default_factory=dict)
+    attachments: Sequence[Attachment] = ()
 
     async def tools(self, names: Sequence[str]) -> Sequence[ToolSpec]:
         """Return the tools for a node's list of names. Raises the errors of `ActorHost.specs`."""

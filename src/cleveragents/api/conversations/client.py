@@ -13,8 +13,11 @@ from cleveragents.api.plans.request import Limits
 from cleveragents.api.plans.views import LimitsView
 from cleveragents.api.views import Page, shown, view
 from cleveragents.conversations.model import TurnState
+from cleveragents.models.model.attachment import Attachment, MediaType
 
 __all__ = [
+    "Attachment",
+    "AttachmentView",
     "ConversationRequest",
     "ConversationView",
     "Conversations",
@@ -50,7 +53,9 @@ class ConversationView:
     """A conversation, without its turns."""
 
     id: str = shown(examples=[EXAMPLE_CONVERSATION])
-    title: str = shown("the first words of the first question", examples=["Where is the cookie signed?"])
+    title: str = shown(
+        "the first words of the first question, unless renamed", examples=["Where is the cookie signed?"]
+    )
     state: TurnState | None = shown("the state of the last turn; null without turns", examples=["answered"])
     turns: int = shown("number of turns", examples=[3])
     project: str = shown(examples=["shop"])
@@ -74,6 +79,15 @@ class ConversationView:
 
 
 @view
+class AttachmentView:
+    """A file of a question, without its content."""
+
+    name: str = shown(examples=["login.png"])
+    media_type: MediaType = shown("from the content of the file", examples=["image/png"])
+    bytes: int = shown("size of the file", examples=[48_213])
+
+
+@view
 class TurnView:
     """A question and its answer."""
 
@@ -92,6 +106,7 @@ class TurnView:
     output_after: int = shown("`after` for the output of this turn", examples=[0])
     created: datetime = shown(examples=[_MOMENT])
     ended: datetime | None = shown(examples=[_MOMENT])
+    attachments: tuple[AttachmentView, ...] = shown("the files of the question", default=(), examples=[[]])
 
 
 @view
@@ -154,13 +169,22 @@ class Conversations(Protocol):
     def turns(self, conversation_id: str, *, limit: int = 100, after: str | None = None) -> Page[TurnView]:
         """Return one page of the turns, in order."""
 
-    def send(self, conversation_id: str, text: str, *, read_only: bool = False) -> TurnView:
+    def send(
+        self,
+        conversation_id: str,
+        text: str,
+        *,
+        read_only: bool = False,
+        attachments: Sequence[Attachment] = (),
+    ) -> TurnView:
         """Store a question and start its turn. Returns at once; `watch` yields the answer as it arrives, and
         `wait` returns the turn when it has ended.
 
         A `read_only` turn cannot start plans. Plans that a turn starts belong to the acting user. A text
-        `/plan GOAL` starts a plan with this goal, without a model call. Raises `ConversationBusy`;
-        `RequestRefused` for an empty or too long text, and if the conversation has too many turns.
+        `/plan GOAL` starts a plan with this goal, without a model call. The model gets the `attachments`,
+        images and PDFs made with `Attachment.of`, in this turn only. Raises `ConversationBusy`;
+        `RequestRefused` for an empty or too long text, for attachments that are too large or that the model
+        does not take, and if the conversation has too many turns.
         """
 
     def resume(self, conversation_id: str) -> TurnView:
@@ -201,6 +225,9 @@ class Conversations(Protocol):
         """Start a conversation with a copy of the turns up to `turn`, or of all ended turns. Its plans stay
         with the source.
         """
+
+    def rename(self, conversation_id: str, title: str) -> ConversationView:
+        """Change the title, also while a turn runs. Raises `RequestRefused` for an empty title."""
 
     def compact(self, conversation_id: str) -> ConversationView:
         """Summarise all but the recent turns for later prompts, with one model call. The turns stay readable,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cleveragents.api.conversations.client import (
@@ -16,6 +16,7 @@ from cleveragents.api.plans.client import until
 from cleveragents.api.views import Page, understood, view_of
 from cleveragents.conversations.model import TurnState
 from cleveragents.core.errors import RequestRefused, UnknownConversation
+from cleveragents.models.model.attachment import Attachment, ensure_attachable
 
 if TYPE_CHECKING:
     from cleveragents.api.event_stream import StreamFrame
@@ -58,8 +59,18 @@ class HttpConversations:
     def turns(self, conversation_id: str, *, limit: int = 100, after: str | None = None) -> Page[TurnView]:
         return self._http.page(TurnView, _path(conversation_id, "turns"), limit, after)
 
-    def send(self, conversation_id: str, text: str, *, read_only: bool = False) -> TurnView:
-        body = {"text": text, "read_only": read_only}
+    def send(
+        self,
+        conversation_id: str,
+        text: str,
+        *,
+        read_only: bool = False,
+        attachments: Sequence[Attachment] = (),
+    ) -> TurnView:
+        ensure_attachable(attachments)  # guard: a large body is not sent in vain
+        body: dict[str, object] = {"text": text, "read_only": read_only}
+        if attachments:  # older servers do not know the field
+            body["attachments"] = [{"name": one.name, "content": one.base64} for one in attachments]
         return view_of(TurnView, self._http.post(_path(conversation_id, "turns"), body))
 
     def resume(self, conversation_id: str) -> TurnView:
@@ -108,6 +119,9 @@ class HttpConversations:
 
     def fork(self, conversation_id: str, *, turn: int | None = None) -> ConversationView:
         return view_of(ConversationView, self._http.post(_path(conversation_id, "fork"), {"turn": turn}))
+
+    def rename(self, conversation_id: str, title: str) -> ConversationView:
+        return view_of(ConversationView, self._http.patch(_path(conversation_id), {"title": title}))
 
     def compact(self, conversation_id: str) -> ConversationView:
         return view_of(ConversationView, self._http.post(_path(conversation_id, "compact")))

@@ -15,6 +15,7 @@ from cleveragents.access.model.project import DEFAULT_PROJECT, resource_of
 from cleveragents.access.model.user import Role
 from cleveragents.api.access import OWNER
 from cleveragents.api.conversations.client import (
+    AttachmentView,
     ConversationRequest,
     ConversationView,
     FileLinesView,
@@ -37,6 +38,7 @@ from cleveragents.conversations.model import (
     Turn,
     TurnState,
     goal_of,
+    title_of,
 )
 from cleveragents.core.errors import (
     ConfigurationError,
@@ -49,6 +51,7 @@ from cleveragents.core.errors import (
 )
 from cleveragents.core.policy import profile
 from cleveragents.core.text.redaction import redact_content_text, redact_text
+from cleveragents.models.model.attachment import Attachment, ensure_attachable
 from cleveragents.models.model.budget import PICODOLLARS
 from cleveragents.models.ports import ToolCallMode
 from cleveragents.storage.columns import kept_text
@@ -151,6 +154,7 @@ class LocalConversations:
         text: str,
         *,
         read_only: bool = False,
+        attachments: Sequence[Attachment] = (),
         claim: IdempotencyClaim | None = None,
     ) -> TurnView:
         found = self._operated(conversation_id)
@@ -163,11 +167,25 @@ class LocalConversations:
         if goal == "" or (goal and read_only):
             problem = "a read-only turn starts no plan" if goal else f"missing goal: {PLAN_COMMAND} GOAL"
             raise RequestRefused(problem, "text")
+        self._ensure_taken(found, attachments, goal)
         root = self._ready(found)
-        new = NewTurn(question, self._by, read_only)
+        new = NewTurn(question, self._by, read_only, tuple(attachments))
         begin = partial(self._parts.store.begin, found.id, new, self._parts.owner, claim=claim)
         held = self._take(found.id, begin)
         return self._started(held, root)
+
+    def _ensure_taken(
+        self, conversation: Conversation, attachments: Sequence[Attachment], goal: str | None
+    ) -> None:
+        """Raise `RequestRefused` for attachments that the model of the conversation does not take."""
+        ensure_attachable(attachments)
+        model = conversation.model or self._container.settings.models.default
+        if attachments and goal is not None:
+            raise RequestRefused(
+                "a plan takes no attachments; ask a question about them first", "attachments"
+            )
+        if attachments and model:
+            self._container.models.facts(model).attachment_tokens(attachments)
 
     def resume(self, conversation_id: str) -> TurnView:
         found = self._operated(conversation_id)
@@ -250,6 +268,13 @@ class LocalConversations:
             return self.get(claim.made)
         now = self._container.clock.now()
         return self._view(self._parts.store.fork(found.id, turn=turn, by=self._by, now=now, claim=claim))
+
+    def rename(self, conversation_id: str, title: str) -> ConversationView:
+        found = self._operated(conversation_id)
+        shown = title_of(kept_text(redact_text(title)))
+        if not shown:
+            raise RequestRefused("the title is empty", "title")
+        return self._view(self._parts.store.rename(found.id, shown))
 
     def compact(self, conversation_id: str) -> ConversationView:
         found = self._operated(conversation_id)
@@ -357,7 +382,8 @@ class LocalConversations:
             if summary is not None:
                 self._parts.store.summarise(held.held, summary)
                 conversation = replace(held, summary=summary[0], summary_turn=summary[1])
-            return run_turn(environment, conversation, turn, earlier, stop, told)
+            attachments = self._parts.store.attachments(held.id, turn.number)
+            return run_turn(environment, conversation, turn, earlier, stop, told, attachments)
 
         return work
 
@@ -443,6 +469,10 @@ class LocalConversations:
             output_after=turn.first_output,
             created=turn.created_at.replace(microsecond=0),
             ended=None if turn.ended_at is None else turn.ended_at.replace(microsecond=0),
+            attachments=tuple(
+                AttachmentView(name=one.name, media_type=one.media_type, bytes=one.bytes)
+                for one in turn.attachments
+            ),
         )
 
     def _view(self, conversation: Conversation) -> ConversationView:

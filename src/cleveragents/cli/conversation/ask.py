@@ -10,6 +10,7 @@ from cleveragents.cli.completion import complete_model
 from cleveragents.cli.output import Output, format_option, progress
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.conversations.model import TurnState
+from cleveragents.core.errors import RequestRefused
 from cleveragents.models.model.budget import BudgetLimits
 
 __all__ = ["ask"]
@@ -27,6 +28,9 @@ __all__ = ["ask"]
     shell_complete=complete_model,
     help="Model. Default: models.default.",
 )
+@click.option(
+    "--attach", "paths", metavar="FILE", multiple=True, help="Attach an image or a PDF; may be repeated."
+)
 @budget_options
 @format_option
 @pass_session
@@ -38,6 +42,7 @@ def ask(
     resource: str | None,
     session_id: str | None,
     model: str | None,
+    paths: tuple[str, ...],
     limits: BudgetLimits,
     output: Output,
 ) -> None:
@@ -51,17 +56,21 @@ def ask(
     Example:
       agents ask "Where is the session cookie signed?"
       agents ask "What changed in the parser lately?" --max-tokens 50000 --format json
+      agents ask "Which template draws this dialog?" --attach dialog.png
       git diff | agents ask -
     """
     from cleveragents.cli.context import question_of
+    from cleveragents.cli.conversation.attachments import attached_files
     from cleveragents.cli.conversation.follow import follow_turn
     from cleveragents.cli.conversation.place import new_request
 
     question = question_of(" ".join(words) if words else None, file, command="ask")
     if not question.strip():  # before a session is created
         raise click.UsageError("the question is empty")
+    attachments = attached_files(paths)
     client = session.client()
     talks = client.conversations
+    made = session_id is None
     if session_id is None:
         request = new_request(session, client, directory, resource, model, given_limits(limits))
         session_id = talks.create(request).id
@@ -69,7 +78,12 @@ def ask(
         raise click.UsageError(
             "--session excludes --in, --resource, --model and limits; a session has its own"
         )
-    talks.send(session_id, question, read_only=True)
+    try:
+        talks.send(session_id, question, read_only=True, attachments=attachments)
+    except RequestRefused:
+        if made:  # a question that was never asked leaves no session
+            talks.delete(session_id, only_unused=True)
+        raise
     try:
         turn = follow_turn(client, session_id, streamed=False, quiet=output.machine_readable)
     except KeyboardInterrupt:

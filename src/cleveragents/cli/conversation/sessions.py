@@ -1,4 +1,4 @@
-"""`agents session list|show|fork|compact|delete`: sessions, here or on a server."""
+"""`agents session list|show|fork|rename|compact|delete`: sessions, here or on a server."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ __all__ = [
     "fork_session",
     "list_sessions",
     "print_turn",
+    "rename_session",
     "show_session",
 ]
 
@@ -94,6 +95,21 @@ def fork_session(session: Session, session_id: str, turn: int | None, output: Ou
     progress(f"  agents session resume {made.id}  continue the copy")
 
 
+@click.command("rename")
+@_session_argument
+@click.argument("title", nargs=-1, required=True)
+@pass_session
+def rename_session(session: Session, session_id: str, title: tuple[str, ...]) -> None:
+    """Change the title of a session.
+
+    \b
+    Example:
+      agents session rename 7QX2 The session cookie
+    """
+    found = session.client().conversations.rename(session_id, " ".join(title))
+    progress(f"session {found.id} is named {found.title}")
+
+
 @click.command("compact")
 @_session_argument
 @format_option
@@ -138,6 +154,8 @@ def print_turn(output: Output, turn: TurnView) -> None:
     """Print a turn for people: who asked what, and the answer."""
     write("")
     write(Styled(f"{turn.number}. {turn.by or 'you'}: {turn.question}", bold=output.human_readable))
+    for one in turn.attachments:
+        write(Styled(f"[attached {one.name}, {one.media_type.value}, {one.bytes:,} bytes]", dim=True))
     if turn.answer:
         output.markdown(turn.answer)
     if turn.state is not TurnState.ANSWERED:

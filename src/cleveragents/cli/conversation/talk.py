@@ -19,6 +19,7 @@ from cleveragents.models.model.budget import BudgetLimits
 
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
+    from cleveragents.models.model.attachment import Attachment
 
 __all__ = ["continue_latest", "latest_session", "resume_session", "start_session", "talk"]
 
@@ -26,6 +27,7 @@ _PROMPT = "> "
 _HELP = """\
 /plan GOAL start a plan with this goal, without asking the model
 /plans     list the plans of this session
+/attach FILE attach an image or a PDF to your next message; without FILE, detach all
 /compact   summarise the old turns for later prompts
 /help      show these commands
 /quit      leave the session, as Ctrl-D does
@@ -121,6 +123,7 @@ def talk(client: Client, session_id: str) -> None:
         _greet(client, session_id)
     # The terminal that started these plans may have been killed before it gave them a process.
     run_plans(client, client.conversations.get(session_id).plans, report=False)
+    attached: list[Attachment] = []
     while True:
         try:
             line = _read_line(terminal)
@@ -131,7 +134,7 @@ def talk(client: Client, session_id: str) -> None:
         if line is None or line.strip() == "/quit":
             break
         with suppress(KeyboardInterrupt):  # Ctrl-C stops the answer, not the session
-            _answer(client, session_id, line.strip(), terminal)
+            _answer(client, session_id, line.strip(), terminal, attached)
     if terminal:
         progress(f"left session {session_id}; continue with `agents session resume {session_id}`")
 
@@ -161,15 +164,17 @@ def _read_line(terminal: bool) -> str | None:
         return None
 
 
-def _answer(client: Client, session_id: str, line: str, terminal: bool) -> None:
+def _answer(client: Client, session_id: str, line: str, terminal: bool, attached: list[Attachment]) -> None:
+    """Run the command of a line, or send the line with the files that are attached so far."""
     from cleveragents.cli.failure import say_error
 
     try:
         if line.startswith("/") and goal_of(line) is None:
-            _command(client, session_id, line)
+            _command(client, session_id, line, attached)
             return
         if line:
-            client.conversations.send(session_id, line)
+            client.conversations.send(session_id, line, attachments=attached)
+            attached.clear()
         elif client.conversations.get(session_id).state in (None, TurnState.ANSWERED):
             return
         else:
@@ -199,9 +204,16 @@ def _show(client: Client, session_id: str, terminal: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _command(client: Client, session_id: str, line: str) -> None:
+def _command(client: Client, session_id: str, line: str, attached: list[Attachment]) -> None:
+    name, _, argument = line.partition(" ")
     if line == "/help":
         write(_HELP, err=True)
+    elif name == "/attach":
+        from cleveragents.cli.conversation.attachments import attached_files
+
+        attached[:] = attached_files([argument.strip()], attached) if argument else ()
+        names = ", ".join(one.name for one in attached)
+        progress(f"your next message has: {names}" if names else "your next message has no attachments")
     elif line == "/plans":
         _list_plans(client, session_id)
     elif line == "/compact":
@@ -210,7 +222,7 @@ def _command(client: Client, session_id: str, line: str) -> None:
             f"turns up to {found.compacted} are summarised" if found.compacted else "nothing to summarise"
         )
     else:
-        raise RequestRefused(f"unknown command {line.split()[0]}; /help shows the commands", "text")
+        raise RequestRefused(f"unknown command {name}; /help shows the commands", "text")
 
 
 def _list_plans(client: Client, session_id: str) -> None:

@@ -87,6 +87,18 @@ def _plan(talk: ConversationPane, argument: str) -> None:
     talk.send(f"/plan {argument}")
 
 
+def _attach(talk: ConversationPane, argument: str) -> None:
+    from cleveragents.cli.conversation.attachments import attached_files
+
+    def read() -> None:
+        talk.call_later(talk.attach, attached_files([argument]))
+
+    if argument:
+        talk.work(read)
+    else:
+        talk.detach()
+
+
 def _shell(talk: ConversationPane, text: str) -> None:
     command = text[1:].strip()
     if not command:
@@ -267,6 +279,7 @@ COMMANDS = (
     PromptCommand("budget", "show what the session has spent", _budget),
     PromptCommand("model", "[NAME]: list models, or start a session with one", _model),
     PromptCommand("context", "QUESTION: find the relevant files", _context),
+    PromptCommand("attach", "[FILE]: attach an image or PDF to the next message, or detach all", _attach),
     PromptCommand("new", "start a new session", _new),
     PromptCommand("sessions", "[ID]: list sessions, or open one", _sessions),
     PromptCommand("fork", "copy the session and continue the copy", _fork),

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         TurnView,
     )
     from cleveragents.cli.terminal_app.turn_block import TurnBlock
+    from cleveragents.models.model.attachment import Attachment
 
 __all__ = ["ConversationPane", "TurnEnded"]
 
@@ -77,6 +78,7 @@ class ConversationPane(Vertical):
         self.request = request
         self.talk: ConversationView | None = None
         self.running = False
+        self._attached: Sequence[Attachment] = ()  # the files of the next message
         self._files = files
         self._first = session_id
         self._prefix = prefix
@@ -208,22 +210,34 @@ class ConversationPane(Vertical):
         self.running = True
         self.query_one("#activity", Static).update("sending…")
         talk, request, visit = self.talk, self.request, self._visit
+        attached, self._attached = (self._attached, ()) if text else ((), self._attached)
 
         def call() -> None:
             talks = self.client.conversations
             opened = talk or talks.create(request)
             if talk is None:
                 self.call_later(self._created, visit, opened)
-            turn = talks.send(opened.id, text) if text else talks.resume(opened.id)
+            turn = talks.send(opened.id, text, attachments=attached) if text else talks.resume(opened.id)
             self.call_later(self._begin, visit, opened, turn)
 
         def failed() -> None:
             if visit == self._visit:
                 self._rest()
             if text:
+                self._attached = (*attached, *self._attached)
                 self.prompt.restore(text)
 
         self.work(call, failed=failed)
+
+    def attach(self, files: Sequence[Attachment]) -> None:
+        """Add files to the next message."""
+        self._attached = (*self._attached, *files)
+        self.say(f"Your next message has: {', '.join(one.name for one in self._attached)}")
+
+    def detach(self) -> None:
+        """Remove all files from the next message."""
+        self._attached = ()
+        self.say("Your next message has no attachments.")
 
     def know(self, talk: ConversationView) -> None:
         """Remember the session as it is now, unless the user left it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -17,6 +18,8 @@ from cleveragents.api.conversations.client import (
 from cleveragents.api.plans.request import Limits
 from cleveragents.api.views import Page
 from cleveragents.conversations.model import LONGEST_QUESTION
+from cleveragents.core.errors import RequestRefused
+from cleveragents.models.model.attachment import MOST_ATTACHMENTS, Attachment
 from cleveragents.server.access import (
     AnyClient,
     ConversationId,
@@ -24,6 +27,7 @@ from cleveragents.server.access import (
     ConversationViewer,
     OperatorClient,
 )
+from cleveragents.server.middleware.body import MOST_ATTACHED_CHARACTERS
 from cleveragents.server.middleware.idempotency import Claimed
 from cleveragents.server.parameters import NAME, After, InResource, Limit, StrictBody
 from cleveragents.server.routes.plans import NewLimits
@@ -56,6 +60,25 @@ class NewConversationBody(StrictBody):
     )
 
 
+class AttachmentBody(StrictBody):
+    """A file of a question."""
+
+    name: str = Field(max_length=255, examples=["login.png"])
+    content: str = Field(
+        max_length=MOST_ATTACHED_CHARACTERS,
+        description="the file as base64: a PNG, JPEG, GIF or WebP image, or a PDF",
+        examples=["iVBORw0KGgo="],
+    )
+
+    def attachment(self) -> Attachment:
+        """Return the checked file. Raises `RequestRefused`."""
+        try:
+            content = b64decode(self.content, validate=True)
+        except ValueError:
+            raise RequestRefused("the content of an attachment is not base64", "attachments") from None
+        return Attachment.of(self.name, content)
+
+
 class TurnBody(StrictBody):
     """A question."""
 
@@ -66,6 +89,18 @@ class TurnBody(StrictBody):
         examples=["Where is the session cookie signed?"],
     )
     read_only: bool = Field(default=False, description="the turn cannot start plans", examples=[False])
+    attachments: list[AttachmentBody] = Field(
+        default_factory=list,
+        max_length=MOST_ATTACHMENTS,
+        description="images and PDFs for the model of the conversation, at most 10 MB together",
+        examples=[[]],
+    )
+
+
+class TitleBody(StrictBody):
+    """A new title."""
+
+    title: str = Field(min_length=1, max_length=1000, pattern=r"\S", examples=["The session cookie"])
 
 
 class ForkBody(StrictBody):
@@ -111,6 +146,14 @@ def get_conversation(conversation_id: ConversationId, client: ConversationViewer
     return client.conversations.get(conversation_id)
 
 
+@router.patch("/conversations/{conversation_id}", operation_id="renameConversation")
+def rename_conversation(
+    conversation_id: ConversationId, body: TitleBody, client: ConversationOperator
+) -> ConversationView:
+    """Change the title of a conversation."""
+    return client.conversations.rename(conversation_id, body.title)
+
+
 @router.delete("/conversations/{conversation_id}", status_code=204, operation_id="deleteConversation")
 def delete_conversation(
     conversation_id: ConversationId,
@@ -138,9 +181,12 @@ def send_turn(
     The answer arrives in the output of the conversation; the turn has it when it has ended. One turn runs at
     a time: another one is refused with `conversation-busy`. Plans that the turn starts belong to you, and
     wait for a person before they are applied. A text `/plan GOAL` starts a plan with this goal, without a
-    model call.
+    model call. The model gets the attachments in this turn only; a file that it does not take is refused.
     """
-    return client.conversations.send(conversation_id, body.text, read_only=body.read_only, claim=claim)
+    attachments = [one.attachment() for one in body.attachments]
+    return client.conversations.send(
+        conversation_id, body.text, read_only=body.read_only, attachments=attachments, claim=claim
+    )
 
 
 @router.get("/conversations/{conversation_id}/output", operation_id="getTurnOutput")

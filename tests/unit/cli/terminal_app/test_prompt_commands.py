@@ -18,10 +18,11 @@ from cleveragents.cli.terminal_app.plan_screen import PlanScreen
 from cleveragents.cli.terminal_app.start import repository_files
 from cleveragents.cli.terminal_app.turn_block import TurnBlock
 from cleveragents.plans.model.status import PlanStatus
+from tests.attached_files import PNG, pdf
 from tests.cli_bench import command_line, paint_shop
 from tests.terminal_bench import drive, shop_client, until
 
-RULES = [{"reply": {"text": "Hello."}}]
+RULES = [{"when": {"attached": "image/png"}, "reply": {"text": "A shed."}}, {"reply": {"text": "Hello."}}]
 
 
 @pytest.fixture
@@ -100,6 +101,29 @@ def test_commands_of_a_session(client: Client) -> None:
         await says(pilot, app, "/model scripted/other", "new session with scripted/other")
         await until(pilot, lambda: talk.talk is None)
         assert talk.request.model == "scripted/other"
+
+    drive(client, play)
+
+
+def test_a_picture_goes_with_the_next_message(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "shed.png").write_bytes(PNG)
+    (tmp_path / "paper.pdf").write_bytes(pdf("hello"))
+
+    def answers(app: TerminalApp) -> list[str]:
+        return [one.answer.strip() for one in app.home.query(TurnBlock)]
+
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        talk = app.home.conversation
+        await says(pilot, app, "/attach nothing.png", "cannot be read")
+        await says(pilot, app, f"/attach {tmp_path / 'paper.pdf'}", "Your next message has: paper.pdf")
+        await says(pilot, app, "What is this?", "takes no application/pdf files")
+        await until(pilot, lambda: not talk.running and talk.prompt.area.text == "What is this?")
+        await says(pilot, app, "/attach", "no attachments")
+        await says(pilot, app, f"/attach {tmp_path / 'shed.png'}", "Your next message has: shed.png")
+        await run(pilot, app, "What is this?")
+        await until(pilot, lambda: answers(app) == ["A shed."] and not talk.running)
+        await run(pilot, app, "hello")
+        await until(pilot, lambda: answers(app) == ["A shed.", "Hello."] and not talk.running)
 
     drive(client, play)
 

@@ -8,6 +8,23 @@ import { useKeys } from "../keys.js";
 const SENDS = "Enter sends, Shift+Enter adds a line.";
 const PREFIX = "cleveragents.draft.";
 const keyOf = (id) => `${PREFIX}${id}`;
+const TYPES = "image/png,image/jpeg,image/gif,image/webp,application/pdf";
+const MOST_BYTES = 10_000_000;
+
+/** Returns the files as the API takes them. */
+function encoded(files) {
+  if (files.reduce((sum, file) => sum + file.size, 0) > MOST_BYTES) throw new Error("The files are larger than 10 MB together.");
+  return Promise.all(files.map(encodedFile));
+}
+
+function encodedFile(file) {
+  return new Promise((done, failed) => {
+    const reader = new FileReader();
+    reader.onload = () => done({ name: file.name.slice(-255), content: reader.result.split(",")[1] ?? "" });
+    reader.onerror = () => failed(new Error(`${file.name} cannot be read.`));
+    reader.readAsDataURL(file);
+  });
+}
 
 /** Keeps the text of an unsent message for the session with this id. */
 export function keepDraft(id, text) {
@@ -24,6 +41,7 @@ export function forgetDrafts() {
 export function Composer({ id, callsTools, running, stop, stopping, sent }) {
   const [text, setText] = useState(() => sessionStorage.getItem(keyOf(id)) ?? "");
   const [readOnly, setReadOnly] = useState(false);
+  const [files, setFiles] = useState([]);
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState(null);
   const place = useRef(null);
@@ -33,16 +51,18 @@ export function Composer({ id, callsTools, running, stop, stopping, sent }) {
   const send = async (event) => {
     event?.preventDefault();
     if (busy || running || !text.trim()) return;
-    const body = { text, read_only: readOnly };
-    // The same message has the same key: if the response was lost, a second attempt sends nothing twice.
-    const same = JSON.stringify(body);
-    if (request.current.body !== same) request.current = { body: same, key: newKey() };
     setBusy(true);
     setError(null);
     try {
+      const body = { text, read_only: readOnly };
+      if (files.length) body.attachments = await encoded(files);
+      // The same message has the same key: if the response was lost, a second attempt sends nothing twice.
+      const same = JSON.stringify(body);
+      if (request.current.body !== same) request.current = { body: same, key: newKey() };
       const turn = await post(`/conversations/${id}/turns`, body, { key: request.current.key });
       request.current = { body: "", key: "" };
       setText((now) => (now === text ? "" : now));
+      setFiles((now) => (now === files ? [] : now));
       sent(turn);
     } catch (problem) {
       setError(problem);
@@ -59,8 +79,19 @@ export function Composer({ id, callsTools, running, stop, stopping, sent }) {
     ${error && html`<${ErrorBox} error=${error} title="Message not sent" />`}
     <${TextArea} label="Message" rows="2" maxlength="100000" placeholder="Ask a question, or say what to change"
       hint=${callsTools ? SENDS : `${SENDS} This model starts no plans by itself: /plan GOAL starts one.`} value=${text} onInput=${setText} onKeyDown=${typed} />
+    ${files.length > 0 &&
+    html`<p class="p-row soft" role="status">
+      Attached: ${files.map((file) => file.name).join(", ")}
+      <${Button} small onClick=${() => setFiles([])}>Detach<//>
+    </p>`}
     <div class="p-row s-composer-row">
       <label class="p-check"><input type="checkbox" checked=${readOnly} onChange=${() => setReadOnly(!readOnly)} />Answer only, start no plan</label>
+      <label class="button s-attach">
+        Attach<input type="file" class="unseen" aria-label="Attach images or PDFs" multiple accept=${TYPES} onChange=${(event) => {
+          setFiles([...files, ...event.currentTarget.files]);
+          event.currentTarget.value = "";
+        }} />
+      </label>
       ${running && html`<${Button} icon="stop" busy=${stopping} onClick=${stop}>Stop<//>`}
       <${Button} kind="primary" type="submit" icon="right" busy=${busy} disabled=${running || !text.trim()}>Send<//>
     </div>

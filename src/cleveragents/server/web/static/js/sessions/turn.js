@@ -18,6 +18,7 @@ export function Turn({ turn, pieces, last, may, acting, chosen, choose }) {
     <article class="p-turn p-turn-goal" aria-label=${`Message ${turn.number}`}>
       <h2>${turn.by || "You"}<time datetime=${turn.created}>${clock(turn.created)}</time></h2>
       <p class="p-said">${turn.question}</p>
+      ${turn.attachments.length > 0 && html`<p class="soft">Attached: ${turn.attachments.map((one) => one.name).join(", ")}</p>`}
     </article>
     ${running ? html`<${Live} entries=${entries} />` : html`<${Ended} ...${{ turn, entries }} />`}
     <div class="p-row s-turn-foot">
