@@ -54,6 +54,9 @@ export const isPossible = (plan, name) => (plan.can || []).includes(name) && (na
 
 const isRevisedBadly = (plan) => (plan.steps || []).some((step) => step.action === "plan.rollback" && !("checkpoint" in step.options));
 
+/** Whether the plan is over: no agent reads its comments any more. */
+export const isFinal = (plan) => ["applied", "undone", "discarded", "cancelled"].includes(plan.status);
+
 export const isRunning = (plan) => ["queued", "processing"].includes(plan.state);
 
 // Each phase with its mark: done, now, waiting, failed, undone or pending.
