@@ -94,12 +94,12 @@ def _paint_shop(root: Path) -> None:
 
 @contextmanager
 def command_line(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Agents]:
-    """Return a function that runs command lines; `typed` is the input of the user."""
+    """Return a function that runs command lines; `typed` is the input of the user, `piped` that of a pipe."""
     before = signal.getsignal(signal.SIGTERM)
 
-    def run(*arguments: str, typed: str | None = None) -> Ended:
+    def run(*arguments: str, typed: str | None = None, piped: str = "") -> Ended:
         monkeypatch.setattr(sys, "argv", ["agents", *arguments])
-        monkeypatch.setattr(sys, "stdin", StringIO() if typed is None else Terminal(typed))
+        monkeypatch.setattr(sys, "stdin", StringIO(piped) if typed is None else Terminal(typed))
         monkeypatch.setattr(sys.stderr, "isatty", lambda: typed is not None)
         with pytest.raises(SystemExit) as ended:
             main.run()
