@@ -186,7 +186,10 @@ def _steps_of_blocked(
     elif unpassed_checks(parts, plan):
         ways = [*_fixes(parts, plan), *_withdraw(parts, plan)]
     review = _step(plan, "review", "leave files out", reject=None)
-    return [diff, *ways, *_offered(plan), review, apply, reject]
+    offered = _offered(plan)
+    named = {remedy.action for remedy in offered}
+    rest = [step for step in (review, apply) if step.action not in named]
+    return [diff, *ways, *offered, *rest, reject]
 
 
 def _ways_out_of_conflict(parts: PlanParts, plan: Plan) -> list[Remedy]:
