@@ -63,6 +63,7 @@ __all__ = [
     "is_discard_confirmed",
     "longer_approvals",
     "name_of",
+    "name_review",
     "plans_needing_action",
     "position_before",
     "print_pending_questions",
@@ -260,11 +261,18 @@ def decide(deciding: WorkOptions, plan: PlanView) -> PlanView:
     elif changed and (deciding.only_review or _is_for_review(deciding, plan)):
         _tell_how_to_fix(plan)
         print_next_steps(plan, commit=deciding.message)
+        if plan.sub_plans:
+            name_review(deciding)
     elif changed:
         plan = _applied_or_not(deciding, plan)
     if (plan.phase, plan.state) == _DONE:
         ensure_checked(plan)  # guard: a failed check is no success, whatever else was done
     return plan
+
+
+def name_review(deciding: WorkOptions) -> None:
+    """Name the command that goes through all plans that need the user."""
+    progress(f"decide about all plans that need you, one key each, with `{deciding.prefix} plan review`")
 
 
 def _is_for_review(deciding: WorkOptions, plan: PlanView) -> bool:
@@ -347,6 +355,8 @@ def _applied_or_not(deciding: WorkOptions, plan: PlanView) -> PlanView:
         return _asked(deciding, plan)
     progress("not applied: review the result")
     print_next_steps(plan, commit=message)
+    if plan.sub_plans:
+        name_review(deciding)
     raise click.exceptions.Exit(NEEDS_HUMAN)
 
 
