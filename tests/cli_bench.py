@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
+import click
 import pytest
 
 from cleveragents.cli import main
@@ -94,12 +95,13 @@ def _paint_shop(root: Path) -> None:
 
 @contextmanager
 def command_line(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Agents]:
-    """Return a function that runs command lines; `typed` is the input of the user."""
+    """Return a function that runs command lines; `typed` is the input of the user, `piped` that of a pipe."""
     before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(click, "getchar", _key)
 
-    def run(*arguments: str, typed: str | None = None) -> Ended:
+    def run(*arguments: str, typed: str | None = None, piped: str = "") -> Ended:
         monkeypatch.setattr(sys, "argv", ["agents", *arguments])
-        monkeypatch.setattr(sys, "stdin", StringIO() if typed is None else Terminal(typed))
+        monkeypatch.setattr(sys, "stdin", StringIO(piped) if typed is None else Terminal(typed))
         monkeypatch.setattr(sys.stderr, "isatty", lambda: typed is not None)
         with pytest.raises(SystemExit) as ended:
             main.run()
@@ -111,6 +113,16 @@ def command_line(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[s
 
     yield run
     signal.signal(signal.SIGTERM, before)
+
+
+def _key() -> str:
+    """Return the next typed key, as a terminal does."""
+    typed = sys.stdin.read(1)
+    if not typed:
+        raise EOFError
+    if typed == "\x03":
+        raise KeyboardInterrupt
+    return typed
 
 
 def git(root: Path, *arguments: str) -> str:

@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from pathlib import Path
 
 import psutil
 from robot.api.deco import keyword, library
 
+from tests.conditions import wait_until
 from tests.fork_server import COMMANDS, keep_nursery, ran
 from tests.leaks import Baseline, take_baseline
 
@@ -142,7 +144,7 @@ class PlansLibrary:
 
     @keyword
     def type_into_agents(self, first: str, answer: str, second: str, other: str, *arguments: str) -> None:
-        """On a terminal of its own: each answer is typed when its question stands there."""
+        """On a terminal of its own: each answer is one key, pressed when its question stands there."""
         leader, follower = pty.openpty()
         environment = {**self._environment, "TERM": "xterm-256color", "COLUMNS": "80"}
         process = subprocess.Popen(
@@ -157,7 +159,9 @@ class PlansLibrary:
         self._out = ""
         for question, typed in ((first, answer), (second, other)):
             self._out += _read_until(leader, question)
-            os.write(leader, f"{typed}\n".encode())
+            # Until the terminal reports single keys, it drops what is typed.
+            wait_until(lambda: not termios.tcgetattr(leader)[3] & termios.ICANON, seconds=SECONDS)
+            os.write(leader, typed.encode())
         self._out += _read_until(leader, None)
         os.close(leader)
         self._code, self._err = process.wait(SECONDS), ""

@@ -191,3 +191,38 @@ def test_a_tab_is_found_by_what_it_is_called(bench: PlanPageBench, page: Page) -
         bench.go(page, plan_id, said)
         expect(page.locator(f"#tab-{tab}")).to_have_attribute("aria-selected", "true")
         expect(page).to_have_url(re.compile(f"#{tab}$"))  # the address is set once it is drawn
+
+
+def test_a_failed_revision_is_withdrawn_and_the_earlier_result_applied(
+    bench: PlanPageBench, page: Page
+) -> None:
+    requested = {"first_user": "Changes to your result are requested"}
+    note = executes(answer(call("write", path="note.txt", content="first\n")), says("done"))
+    rules = [
+        executes(
+            answer(call("edit", path="note.txt", old="first", new="second")),
+            answer(fault={"status": 400}),
+            when=requested,
+        ),
+        strategizes(steps({"title": "Write a note", "instructions": "write"})),
+        note,
+        reviews(accept()),
+    ]
+    script = bench.script.with_name("revision.yaml")
+    script.write_text(json.dumps({"version": 1, "rules": rules}))
+    plan_id = bench.begin("Write a note", model=f"scripted/{script}", checks=[])
+    bench.go(page, plan_id)
+    actions, dialog = page.get_by_role("group", name="Actions"), page.get_by_role("dialog")
+    actions.get_by_role("button", name="Request changes").click()
+    dialog.get_by_role("textbox", name="Message").fill("another word")
+    dialog.get_by_role("button", name="Request changes", exact=True).click()
+    needs = page.get_by_role("region", name="Pending request")
+    expect(needs).to_contain_text("Failed")
+    needs.get_by_role("button", name="Withdraw revision").click()
+    dialog.get_by_role("button", name="Withdraw", exact=True).click()
+    expect(page.locator(".p-state")).to_contain_text("ready")
+    expect(actions.get_by_role("button", name="Withdraw revision")).to_have_count(0)
+    actions.get_by_role("button", name="Apply").click()
+    dialog.get_by_role("button", name="Apply", exact=True).click()
+    expect(page.locator(".p-state")).to_contain_text("applied")
+    assert bench.sample.text("note.txt") == "first\n"

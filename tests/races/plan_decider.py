@@ -59,6 +59,7 @@ DEEDS: Mapping[str, Callable[[PlanBench, Plan], Plan]] = {
     "approve": lambda bench, plan: bench.parts.lifecycle.answer(plan, True),
     "deny": lambda bench, plan: bench.parts.lifecycle.answer(plan, False),
     "delete": lambda bench, plan: (bench.parts.cleanup.delete(plan), plan)[1],
+    "withdraw": lambda bench, plan: bench.parts.correction.withdraw(plan),
     "rollback": lambda bench, plan: (bench.parts.sandbox_edits.rollback(plan, 2), bench.now(plan))[1],
 }
 

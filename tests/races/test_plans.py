@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,17 @@ import pytest
 from msgspec.structs import replace
 
 from cleveragents.core.errors import ApplyConflict, StalePlan
-from cleveragents.core.tool import ToolCall
-from cleveragents.plans.model.plan import Plan, PlanState
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.strategy import ReadyResult, Strategy
+from cleveragents.plans.ports.plans import PlanFacts
+from cleveragents.plans.sandbox_edits import SandboxEdits
 from tests.plan_bench import PlanBench, command, edit, new_repository, plan_bench, write
 
 ROOT = Path(__file__).parents[2]
+Rollback = Callable[[SandboxEdits, PlanBench, Plan], Any]
 PROGRAM = [sys.executable, "-m", "tests.races.plan_decider"]
 ROUNDS = 3
+READY = (Phase.EXECUTE, PlanState.COMPLETE)
 
 
 class Deciders:
@@ -142,6 +146,34 @@ def test_an_apply_during_a_rollback_matches_the_records(deciders: Deciders, benc
     assert shown == {name for name in ("1.txt", "2.txt") if (bench.repository / name).exists()}
 
 
+def revised(bench: PlanBench) -> Plan:
+    """Return a plan with a result of two calls. The first was the result from before a revision."""
+    plan = bench.done(write("1.txt", "1\n"), write("2.txt", "2\n"))
+    ready = ReadyResult(call=1, correction=0, tasks=0, guidance=0)
+    strategy = replace(Strategy.from_json(plan.strategy), ready=ready).to_json()
+    return bench.parts.plans.move(plan, READY, PlanFacts(strategy=strategy), now=bench.container.clock.now())
+
+
+@pytest.mark.parametrize("against", ["apply", "cancel", "reject", "withdraw"])
+def test_a_withdrawal_is_whole_or_leaves_the_plan_to_the_other_decision(
+    deciders: Deciders, bench: PlanBench, against: str
+) -> None:
+    plan = revised(bench)
+    withdrawn, other = deciders.both("withdraw", against, plan)
+    over = bench.now(plan)
+    bench.ensure_consistent(plan)
+    applied = [(bench.repository / name).exists() for name in ("1.txt", "2.txt")]
+    assert applied == [over.state is PlanState.APPLIED] * 2
+    if against == "withdraw":
+        assert sorted((withdrawn, other)) == ["StalePlan", "complete"]
+    if withdrawn == "complete":
+        files = {change.entry.path for change in bench.parts.history.changes(plan.id)}
+        assert bench.parts.history.states(plan.id).keys() == {"1.txt"} < files
+    else:
+        assert withdrawn in ("StalePlan", "PlanError"), (withdrawn, other)
+        assert over.phase_state != READY or against == "withdraw"
+
+
 class HeldCalls:
     """Calls of a rollback that was allowed, held before or after its call is recorded."""
 
@@ -160,13 +192,21 @@ class HeldCalls:
         return call or self._calls.add(*facts, **more)
 
 
+def rolled_back_by(edits: SandboxEdits, bench: PlanBench, plan: Plan) -> Any:
+    return edits.rollback(plan, 2)
+
+
+def withdrawn_by(edits: SandboxEdits, bench: PlanBench, plan: Plan) -> Any:
+    return replace(bench.parts.correction, sandbox_edits=edits).withdraw(plan)
+
+
 def begin_apply_during_rollback(
-    bench: PlanBench, threads: ThreadPoolExecutor, plan: Plan, *, recorded: bool
-) -> tuple[Future[ToolCall], Future[Plan]]:
+    bench: PlanBench, threads: ThreadPoolExecutor, plan: Plan, *, recorded: bool, rollback: Rollback
+) -> tuple[Future[Any], Future[Plan]]:
     """Begin an apply before or after the call of a rollback is recorded, then let the rollback continue."""
     held = HeldCalls(bench.parts.calls, recorded=recorded)
     sandbox_edits = replace(bench.parts.sandbox_edits, calls=held)
-    rolled_back = threads.submit(sandbox_edits.rollback, plan, 2)
+    rolled_back = threads.submit(rollback, sandbox_edits, bench, plan)
     assert held.allowed.wait(60)
     applied = threads.submit(bench.apply, plan)
     while bench.now(plan).phase_state == plan.phase_state:
@@ -175,11 +215,14 @@ def begin_apply_during_rollback(
     return rolled_back, applied
 
 
-def test_a_rollback_is_refused_once_an_apply_has_begun(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rollback", [rolled_back_by, withdrawn_by])
+def test_a_rollback_is_refused_once_an_apply_has_begun(tmp_path: Path, rollback: Rollback) -> None:
     """The approved result is applied, and stays as it was approved."""
     with plan_bench(tmp_path) as bench, ThreadPoolExecutor(2) as threads:
-        plan = bench.done(write("1.txt", "1\n"), write("2.txt", "2\n"))
-        rolled_back, applied = begin_apply_during_rollback(bench, threads, plan, recorded=False)
+        plan = revised(bench)
+        rolled_back, applied = begin_apply_during_rollback(
+            bench, threads, plan, recorded=False, rollback=rollback
+        )
         with pytest.raises(StalePlan):
             rolled_back.result(60)
         applied.result(60)
@@ -190,13 +233,31 @@ def test_a_rollback_is_refused_once_an_apply_has_begun(tmp_path: Path) -> None:
 def test_an_apply_waits_for_an_earlier_rollback(tmp_path: Path) -> None:
     """Then the approved result no longer exists, and nothing is applied."""
     with plan_bench(tmp_path) as bench, ThreadPoolExecutor(2) as threads:
-        plan = bench.done(write("1.txt", "1\n"), write("2.txt", "2\n"))
-        rolled_back, applied = begin_apply_during_rollback(bench, threads, plan, recorded=True)
+        plan = revised(bench)
+        rolled_back, applied = begin_apply_during_rollback(
+            bench, threads, plan, recorded=True, rollback=rolled_back_by
+        )
         assert rolled_back.result(60).state.value == "ended"
         with pytest.raises(StalePlan):
             applied.result(60)
         bench.ensure_consistent(plan)
         assert not (bench.repository / "1.txt").exists()
+        bench.apply(plan)
+        assert [(bench.repository / name).exists() for name in ("1.txt", "2.txt")] == [True, False]
+
+
+def test_a_withdrawal_that_an_apply_interrupts_is_repeated(tmp_path: Path) -> None:
+    """Neither the approved result nor the restored one is applied unseen."""
+    with plan_bench(tmp_path) as bench, ThreadPoolExecutor(2) as threads:
+        withdrawn, applied = begin_apply_during_rollback(
+            bench, threads, plan := revised(bench), recorded=True, rollback=withdrawn_by
+        )
+        for refused in (withdrawn, applied):
+            with pytest.raises(StalePlan):
+                refused.result(60)
+        bench.ensure_consistent(plan)
+        assert not (bench.repository / "1.txt").exists()
+        assert bench.parts.correction.withdraw(bench.now(plan)).phase_state == READY
         bench.apply(plan)
         assert [(bench.repository / name).exists() for name in ("1.txt", "2.txt")] == [True, False]
 

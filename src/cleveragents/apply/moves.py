@@ -130,6 +130,8 @@ class Mover:
         except OSError as error:
             if error.errno in _ANOTHERS_DOING:
                 raise FileChanged(file.path) from error
+            if error.errno is not None:  # name the file below the directory, not its temporary place
+                raise OSError(error.errno, os.strerror(error.errno), file.path) from error
             raise
         self._reach("after")
 

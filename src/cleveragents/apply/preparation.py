@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,6 +49,12 @@ from cleveragents.git.plumbing import index_line
 __all__ = ["ApplyEngine", "MergeInput", "PreparedMerge", "TreePreparation"]
 
 _MOST_NAMED = 5
+_APPLY = "apply"
+_UNWRITABLE = {
+    errno.EACCES: "you may not write to its directory",
+    errno.EPERM: "the file or its directory is immutable, or belongs to another user",
+    errno.EROFS: "the file system is read-only",
+}
 
 
 class ApplyEngine(Struct, frozen=True):
@@ -212,7 +220,7 @@ class TreePreparation(PreparedMerge):
             raise self._changed_since([error.path]) from error
         except (OSError, GitFailed) as error:
             self._undone(entry)
-            raise ApplyRefused(entry.plan_id, str(error)) from error
+            raise _refusal(entry, error) from error
         except BaseException:
             self._undone(entry)
             raise
@@ -319,3 +327,16 @@ class MergeInput(Struct, frozen=True):
     base: str
     theirs: str
     undoes: Journal | None = None
+
+
+def _refusal(entry: JournalEntry, error: OSError | GitFailed) -> ApplyRefused:
+    """Return the refusal for an error at a file: which file, why, and what to do."""
+    why = _UNWRITABLE.get(error.errno or 0) if isinstance(error, OSError) else None
+    if why is None or not isinstance(error, OSError) or error.filename is None:
+        return ApplyRefused(entry.plan_id, str(error))
+    path = os.fsdecode(error.filename)
+    again = Remedy(f"plan.{entry.kind}", entry.plan_id, text=f"Make it writable, then {entry.kind} again")
+    changed = any(file.path == path for file in entry.journal.files)
+    leave = Remedy("plan.review", entry.plan_id, {"reject": path}, "Leave the file out")
+    remedies = (again, leave) if changed and entry.kind == _APPLY else (again,)
+    return ApplyRefused(entry.plan_id, f"cannot write {path}: {why}", remedies=remedies)

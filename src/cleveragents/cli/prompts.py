@@ -36,9 +36,11 @@ def prompt_choice(question: str, choices: Sequence[str], default: str | None = N
         say_error(f"{said!r} is not a valid answer; type {_listed(choices)}")
 
 
-def prompt_key(question: str, keys: Sequence[str], *, also: Sequence[str] = ()) -> str:
+def prompt_key(
+    question: str, keys: Sequence[str], *, also: Sequence[str] = (), end: str | None = None
+) -> str:
     """Ask for one of the keys and return it, without Enter; an Enter after the key does no harm. Keys in
-    `also` are valid but not named. Ctrl-D is the last key of `keys`. Ctrl-C raises `KeyboardInterrupt`.
+    `also` are valid but not named. With `end`, Ctrl-D means that key.
     """
     while True:
         _drop_typed_ahead()
@@ -47,8 +49,10 @@ def prompt_key(question: str, keys: Sequence[str], *, also: Sequence[str] = ()) 
             said = click.getchar().casefold()
             while said in ("\r", "\n"):  # of the previous answer
                 said = click.getchar().casefold()
-        except EOFError:
-            said = keys[-1]
+        except (EOFError, KeyboardInterrupt) as stopped:
+            if end is None or isinstance(stopped, KeyboardInterrupt):
+                raise click.Abort from stopped
+            said = end
         click.echo(said if said.isprintable() else "", err=True)
         if said in keys or said in also:
             return said

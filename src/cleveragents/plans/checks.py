@@ -106,6 +106,11 @@ class PlanChecks(Struct, frozen=True):
                 runs.append(run)
         return runs
 
+    def have_passed(self, checks: Sequence[Check], plan_id: str, tree: str) -> bool:
+        """Return whether all these checks have passed on this tree."""
+        passed = self._passed(plan_id, tree) if checks else {}
+        return all(check.command in passed for check in checks)
+
     def _passed(self, plan_id: str, tree: str) -> dict[str, CheckRun]:
         """Return the checks that passed on this tree, by command; they need not run again.
 

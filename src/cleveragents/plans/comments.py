@@ -42,6 +42,7 @@ from cleveragents.plans.model.comment import (
 )
 from cleveragents.plans.model.correction import Correction
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.status import status_word
 from cleveragents.plans.model.strategy import Task
 from cleveragents.plans.remote.sandboxes import RemoteSandboxes
 from cleveragents.plans.store.sql_comment_store import SqlCommentStore
@@ -75,14 +76,16 @@ class PlanComments(Struct, frozen=True):
         claim: IdempotencyClaim | None = None,
     ) -> Comment:
         """Add a comment of a person. Raises `RequestRefused` without text or if the file has no such lines;
-        `UnknownFile` if the plan did not change the file; `SandboxMissing`.
+        `UnknownFile` if the plan did not change the file; `PlanError` if the plan has ended;
+        `SandboxMissing`.
         """
+        _ensure_read(plan)
         words = redact_content_text(text.strip())
         if not words:
             raise RequestRefused("the comment is empty", "text")
         anchor = None if lines is None else self._anchor(plan, lines)
         made = NewComment(words, author, anchor=anchor)
-        (kept,) = self.store.add(plan.id, [made], now=self.clock.now(), claim=claim)
+        (kept,) = self.store.add(plan.id, [made], now=self.clock.now(), claim=claim, ensure=_ensure_read)
         return kept
 
     def answer(
@@ -255,6 +258,13 @@ def _place(
         return None if sandbox is None or state is None else sandbox.content(state.content)
 
     return lines_now(anchor, None if state is None else state.content, content)
+
+
+def _ensure_read(plan: Plan) -> None:
+    """Raise `PlanError` if the plan has ended: no agent would read a comment."""
+    if plan.state.ended:
+        run = Remedy("run", options={"goal": None}, text="Start a new plan")
+        raise PlanError(plan.id, f"already {status_word(plan)}, so no agent reads a comment", (run,))
 
 
 def ensure_open(comment: Comment) -> None:

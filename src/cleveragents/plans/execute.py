@@ -309,11 +309,13 @@ def _series(ground: ActorPhase) -> str:
     """Return how the names of the present fix attempts end.
 
     A return to Strategize, added guidance and reverted work each start a new series of names, because a run
-    under the name of a finished run would return its old answer. The number of a series never decreases.
+    under the name of a finished run would return its old answer. The number of a series never decreases, also
+    if guidance is withdrawn.
     """
     assert ground.execution is not None  # Execute always has one
     back = rollback_count(ground.execution.history.calls(ground.plan.id))
-    times = ground.strategy.round + len(ground.strategy.guidance) + back
+    strategy = ground.strategy
+    times = strategy.round + len(strategy.guidance) + len(strategy.withdrawn) + back
     return f"~{times}" if times else ""
 
 

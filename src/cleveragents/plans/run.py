@@ -350,8 +350,21 @@ class PlanRun:
         broken = broken_by(strategy.invariants, execution.history.own_states(plan.id, work.sandbox))
         if broken is not None:  # guard: whatever the cause
             raise PlanFailed(plan.id, broken)
-        held.move(Phase.EXECUTE, PlanState.COMPLETE, PlanFacts(answer=_answer_in(held.left)))
+        facts = PlanFacts(answer=_answer_in(held.left), strategy=self._revised(work, execution))
+        held.move(Phase.EXECUTE, PlanState.COMPLETE, facts)
         return False
+
+    def _revised(self, work: _Work, execution: ToolExecution) -> JsonValue:
+        """Return the strategy without the result from before a revision, if the required checks have passed
+        on the revised result. None if the stored strategy stays.
+        """
+        plan, strategy = work.plan, work.strategy
+        if strategy.ready is None:
+            return None
+        tree = work.sandbox.tree(execution.history.states(plan.id))
+        required = [check for check in strategy.checks if check.required]
+        passed = self.checks(self.directory_of(plan)).have_passed(required, plan.id, tree)
+        return replace(strategy, ready=None).to_json() if passed else None
 
     def _done(
         self, held: OwnedPlan, work: _Work, execution: ToolExecution, *, rethinks: bool = True

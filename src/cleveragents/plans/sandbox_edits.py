@@ -36,6 +36,7 @@ from cleveragents.plans.sub_plans.messages import already_merged_message
 if TYPE_CHECKING:
     from cleveragents.core.change import FileState
     from cleveragents.core.clock import Clock
+    from cleveragents.plans.ports.plans import PlanFacts
     from cleveragents.plans.store.sql_plan_records import SqlCallStore
     from cleveragents.plans.store.sql_plan_store import SqlPlanStore
     from cleveragents.sandboxes.git_sandbox import Sandbox
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["SandboxEdits"]
 
 _BUSY_SECONDS = 30.0
+_READY = (Phase.EXECUTE, PlanState.COMPLETE)
 
 
 class SandboxEdits(Struct, frozen=True):
@@ -72,6 +74,26 @@ class SandboxEdits(Struct, frozen=True):
                 plan.id, ROLLBACK, CallState.STARTED, version=plan.version, checkpoint=checkpoint
             )
             return self._finish(call, sandbox)
+
+    def restore(self, plan: Plan, last: int, facts: PlanFacts, *, discard: bool = False) -> Plan:
+        """Restore the files as they were after the call with the number `last`, and make the plan ready with
+        these facts. Return the moved plan.
+
+        The plan moves while the sandbox is locked, so the ready result is the restored one. After a crash in
+        between, the plan is as it was, and a repeated call completes both. Raises the same errors as
+        `rollback`; `StalePlan` if the plan moved meanwhile.
+        """
+        with self.unmerged(plan), self.idle(plan) as sandbox:
+            if not discard:
+                self.history.ensure_taken_in(plan.id, sandbox)  # guard: unrecorded edits exist nowhere else
+            later = [call.number for call in self.history.calls(plan.id) if call.number > last]
+            if later:
+                version, checkpoint = plan.version, min(later)
+                call = self._added(
+                    plan.id, ROLLBACK, CallState.STARTED, version=version, checkpoint=checkpoint
+                )
+                self._finish(call, sandbox)
+            return self.plans.move(plan, _READY, facts, now=self.clock.now())
 
     def take_back(self, plan_id: str, checkpoint: int, sandbox: Sandbox) -> ToolCall:
         """Like `rollback`, for the run that owns the plan; `self.calls` has the fence of the run."""
@@ -156,10 +178,9 @@ class SandboxEdits(Struct, frozen=True):
         """Lock the parent's sandbox, as every merge does. Only complete sub-plans are merged, so other
         sub-plans need no lock.
         """
-        done = plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
         with ExitStack() as held:
             with suppress(SandboxMissing):  # then nothing can be merged either
-                if done:
+                if plan.phase_state == _READY:
                     parent = self.sandboxes.open(str(plan.parent_id))
                     held.enter_context(parent.writing(timeout_seconds=_BUSY_SECONDS))
             yield

@@ -75,6 +75,7 @@ class StrategizePhase:
             round=len(back),
             returns=sum(one.made.by_itself for one in back),
             guidance=self._heeded(plan, corrections),
+            ready=None,
         )
         whole = Task(plan.goal, plan.goal, round=strategy.round)
         if actor is None:
@@ -98,7 +99,10 @@ class StrategizePhase:
 
     def _heeded(self, plan: Plan, corrections: Sequence[Correction]) -> tuple[str, ...]:
         """Return the guidance that people gave for this plan and its parents, oldest first."""
-        own = tuple(one.made.guidance for one in corrections if not one.made.by_itself)
+        withdrawn = () if plan.strategy is None else Strategy.from_json(plan.strategy).withdrawn
+        own = tuple(
+            one.made.guidance for one in corrections if not one.made.by_itself and one.number not in withdrawn
+        )
         if plan.parent_id is None:
             return own
         parent = self.plans.get(plan.parent_id)

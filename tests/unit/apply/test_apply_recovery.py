@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -242,15 +243,26 @@ def test_large_files_are_distinguished_by_their_last_byte(tmp_path: Path) -> Non
     assert first.fingerprint != second.fingerprint
 
 
-def test_refuses_a_read_only_directory_and_changes_nothing(build: Build) -> None:
-    world = build({"open/a": b"x\n", "shut/b": b"y\n"})
-    world.plan("p", {"open/a": b"new\n", "shut/b": b"new\n"})
+@pytest.mark.parametrize("wanted", ["apply", "undo"])
+def test_refuses_a_read_only_directory_and_changes_nothing(build: Build, wanted: str) -> None:
+    world = build({"a": b"1\n", "shut/x": b"x\n"})
+    world.plan("p", {"a": b"2\n", "shut/x": b"y\n"})
+    act = world.apply
+    if wanted == "undo":
+        act("p")
+        act = world.undo
     before = world.files()
-    with read_only(world.resource / "shut"), pytest.raises(ApplyRefused, match=r"not permitted|denied"):
-        world.apply("p")
+    with read_only(world.resource / "shut"), pytest.raises(ApplyRefused) as refused:
+        act("p")
     assert world.files() == before
     assert not (world.resource / ".git/cleveragents").exists()
-    world.apply("p")
+    why = "(you may not write to its directory|the file or its directory is immutable, or belongs to another)"
+    assert re.match(f"cannot write shut/x: {why}", refused.value.reason)
+    again, *others = refused.value.remedies
+    assert (again.action, again.text) == (f"plan.{wanted}", f"Make it writable, then {wanted} again")
+    left_out = [("plan.review", {"reject": "shut/x"})] if wanted == "apply" else []
+    assert [(remedy.action, remedy.options) for remedy in others] == left_out
+    act("p")
 
 
 def read_only(directory: Path) -> ExitStack:

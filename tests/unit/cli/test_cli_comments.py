@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,30 +69,50 @@ def test_comments_are_sent_to_the_agent_and_answered(agents: Agents, plan: str) 
     assert (again.code, "no open comment to send" in again.err) == (2, True)
 
 
-def test_a_failed_revision_names_the_way_back_to_the_result(agents: Agents, tmp_path: Path) -> None:
-    broken = executes(
-        answer(call("edit", path="a.txt", old="two", new="2")),
-        answer(fault={"status": 400}),
-        when={"first_user": "Changes to your result are requested"},
-    )
-    path = tmp_path / "broken.yaml"
-    path.write_text(json.dumps({"version": 1, "rules": [broken, *RULES[1:]]}))
-    plan = agents("run", "Count", "--model", f"scripted/{path}", "--profile", "trusted").id
-    result = agents("plan", "diff", plan).out
-    failed = agents("plan", "revise", plan, "-m", "use digits")
-    assert failed.code == 1, failed.err
-    assert agents("plan", "diff", plan).out != result
-    assert f"agents plan resume {plan} --model PROVIDER/NAME" in failed.err
-    back = f"agents plan rollback {plan} 2"
-    assert back in failed.err
+def revised_badly(agents: Agents, path: Path, *turns: dict[str, Any], options: tuple[str, ...] = ()) -> str:
+    """Return a plan with a result whose revision ended with these turns."""
+    broken = executes(*turns, when={"first_user": "Changes to your result are requested"})
+    unfixed = executes(DONE, when={"first_user": "does not pass"})
+    path.write_text(json.dumps({"version": 1, "rules": [broken, unfixed, *RULES[1:]]}))
+    plan = agents("run", "Count", "--model", f"scripted/{path}", "--profile", "trusted", *options).id
+    agents("plan", "comment", plan, "a.txt:2", "write a digit")
+    assert agents("plan", "revise", plan, "-m", "use digits").code in (1, 3)
+    assert "+2" in agents("plan", "diff", plan).out
+    return plan
+
+
+DIGIT = answer(call("edit", path="a.txt", old="two", new="2"))
+
+
+def test_the_result_from_before_a_failed_revision_is_applied(agents: Agents, tmp_path: Path) -> None:
+    plan = revised_badly(agents, tmp_path / "broken.yaml", DIGIT, answer(fault={"status": 400}))
+    shown = agents("plan", "show", plan).out
+    assert f"agents plan resume {plan} --model PROVIDER/NAME" in shown
+    assert re.search(rf"agents plan rollback {plan} +return to the result from before the revision", shown)
     refused = agents("plan", "apply", plan)
     assert "only a finished result can be applied" in refused.err
-    assert f"agents plan show {plan}" in refused.err
-    assert agents(*back.split()[1:]).code == 0
-    assert agents("plan", "diff", plan).out == result
+    assert f"agents plan rollback {plan}" in refused.err
+    back = agents("plan", "rollback", plan)
+    assert (back.code, "returned to the result from before the revision" in back.err) == (0, True), back.err
+    view = json.loads(agents("plan", "show", plan, "--format", "json").out)
+    assert (view["status"], view["open_comments"]) == ("ready", 1)
+    assert agents("plan", "apply", plan).code == 0
+    assert Path("a.txt").read_text() == "one\ntwo\n"
+    assert "no unfinished revision" in agents("plan", "rollback", plan).err
+
+
+def test_the_result_from_before_a_revision_with_failed_checks_is_applied(
+    agents: Agents, tmp_path: Path
+) -> None:
+    checks = ("--check", "grep -q two a.txt")
+    plan = revised_badly(agents, tmp_path / "broken.yaml", DIGIT, DONE, options=checks)
     shown = agents("plan", "show", plan).out
-    assert "plan rollback" not in shown
-    assert re.search(rf"agents plan diff {plan} +show the changes; a pipe gets a patch", shown)
+    assert re.search(rf"agents plan rollback {plan} +return to the result from before the revision", shown)
+    assert agents("plan", "apply", plan).code == 3
+    assert f"agents plan rollback {plan}" in agents("plan", "show", plan).out
+    assert agents("plan", "rollback", plan).code == 0
+    assert agents("plan", "apply", plan).code == 0
+    assert Path("a.txt").read_text() == "one\ntwo\n"
 
 
 def test_a_person_answers_comments_too(agents: Agents, plan: str) -> None:

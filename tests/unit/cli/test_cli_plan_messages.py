@@ -151,7 +151,7 @@ def test_a_foreground_worker_takes_no_job_after_a_question(
         at_work.append([one.name for one in threading.enumerate() if one.name.startswith("run-")])
         return "y" if len(at_work) == 1 else "n"
 
-    monkeypatch.setattr(click, "prompt", answered)
+    monkeypatch.setattr(click, "getchar", answered)
     ran = agents(*REPLACE, "--profile", "manual", typed="nobody reads this\n")
     assert (ran.code, at_work) == (0, [[], []]), ran.err
 

@@ -102,6 +102,7 @@ def test_goals_are_reached_at_once_and_applied_in_order(
     assert {line.split()[0] for line in ran.err.splitlines() if "step 1 of 1: Do it" in line} == shorts
     assert f"agents plan apply {told[2]['id']}" in ran.err
     assert f"plan {told[2]['id']} needs you: Shout it" in ran.err
+    assert ran.err.count("`agents plan review`") == 1
 
 
 def test_an_invariant_option_is_enforced_and_printed(agents: Agents, repository: Path) -> None:

@@ -132,6 +132,13 @@ def test_goals_run_by_their_needs_and_are_applied_as_one_plan(agents: Agents, re
     assert rows[2].endswith("    readme")
 
 
+@pytest.mark.parametrize("options", [(), ("--review",)])
+def test_a_result_of_goals_names_the_review(agents: Agents, options: tuple[str, ...]) -> None:
+    ran = run(agents, TWO_AND_ONE, *options)
+    assert ran.code == (0 if options else 3)
+    assert "one key each, with `agents plan review`" in " ".join(ran.err.split())
+
+
 def test_stream_json_names_the_plan_and_its_parent(agents: Agents) -> None:
     ran = run(agents, ASKING, "--format", "stream-json")
     assert ran.code == 3, ran.err

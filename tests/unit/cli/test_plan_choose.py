@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,13 +35,6 @@ def repository(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def agents(
     repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Iterator[Agents]:
-    def key() -> str:
-        typed = sys.stdin.read(1)
-        if not typed:
-            raise EOFError
-        return typed
-
-    monkeypatch.setattr(click, "getchar", key)
     with command_line(monkeypatch, capfd) as run:
         yield run
 
@@ -328,9 +320,11 @@ def test_after_an_interrupt_the_decisions_stay(agents: Agents, monkeypatch: pyte
     assert "waiting" in agents("plan", "show", made[1]).out
 
 
-def test_the_end_of_input_is_the_last_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_input_is_a_key_or_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     def ended() -> str:
         raise EOFError
 
     monkeypatch.setattr(click, "getchar", ended)
-    assert prompt_key("Which", ["a", "q"]) == "q"
+    assert prompt_key("Which", ["a", "q"], end="q") == "q"
+    with pytest.raises(click.Abort):
+        prompt_key("Which", ["a", "q"])

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 from tests.cli_bench import Agents, command_line, paint_shop, use_home
@@ -40,7 +38,6 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def agents(
     repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Iterator[Agents]:
-    monkeypatch.setattr(click, "getchar", lambda: sys.stdin.read(1))
     with command_line(monkeypatch, capfd) as run:
         (tmp_path / "lists.yaml").write_text(LISTS)
         assert run("action", "create", str(tmp_path / "lists.yaml")).code == 0
@@ -91,7 +88,7 @@ def test_an_approval_for_the_plan_covers_its_next_command(agents: Agents) -> Non
 
 
 def test_a_terminal_offers_longer_approvals_and_a_reason(agents: Agents, repository: Path) -> None:
-    denied = agents(*RUN, typed="n\nuse find\n")
+    denied = agents(*RUN, typed="nuse find\n")
     assert f"in this [p]lan and its sub-plans, [a]lways in repository {repository}, [n]o" in " ".join(
         denied.err.split()
     )

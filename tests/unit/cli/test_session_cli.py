@@ -140,9 +140,15 @@ def test_a_failed_question_says_why(agents: Agents) -> None:
     assert "agents session resume" in ended.err
 
 
-def test_lines_of_a_pipe_are_messages(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = agents("session", "start", typed="hello\n/quit\n")
-    assert (ended.code, "Hello." in ended.out) == (0, True)
+def test_lines_of_a_pipe_are_messages(agents: Agents) -> None:
+    ended = agents("session", "start", piped="hello\n/quit\nand you?\n")
+    assert (ended.code, "Hello." in ended.out, "I remember." in ended.out) == (0, True, False)
+
+
+def test_an_unknown_command_in_a_pipe_does_not_stop_the_session(agents: Agents) -> None:
+    ended = agents("session", "start", piped="/plasn\nhello\n")
+    assert (ended.code, "Hello." in ended.out) == (2, True), ended.err
+    assert ended.err.count("error: unknown command /plasn; /help shows the commands") == 1
 
 
 def test_wrong_usage_is_refused(agents: Agents) -> None:

@@ -36,13 +36,15 @@ strategize/errored     strategize/queued strategize/cancelled apply/rejected
 execute/queued         execute/processing execute/errored execute/cancelled
 execute/processing     execute/processing execute/waiting execute/complete execute/errored execute/cancelled \
                        strategize/queued
-execute/waiting        execute/queued execute/errored execute/cancelled strategize/queued
-execute/complete       apply/queued apply/rejected execute/queued strategize/queued execute/cancelled
-execute/errored        execute/queued execute/cancelled apply/rejected strategize/queued
+execute/waiting        execute/queued execute/complete execute/errored execute/cancelled strategize/queued
+execute/complete       apply/queued apply/rejected execute/queued execute/complete strategize/queued \
+                       execute/cancelled
+execute/errored        execute/queued execute/complete execute/cancelled apply/rejected strategize/queued
 
 apply/queued           apply/processing apply/errored apply/cancelled apply/rejected
 apply/processing       apply/processing apply/applied apply/constrained apply/errored apply/cancelled
-apply/constrained      apply/queued execute/queued strategize/queued apply/rejected apply/cancelled
+apply/constrained      apply/queued execute/queued execute/complete strategize/queued apply/rejected \
+                       apply/cancelled
 apply/errored          apply/queued apply/applied apply/rejected apply/cancelled
 apply/applied          apply/undone
 """

@@ -304,6 +304,17 @@ def test_refuses_comments_without_text_or_lines(bench: ActorPlanBench) -> None:
     assert comments(bench, plan) == []
 
 
+@pytest.mark.parametrize("end", ["apply", "cancel", "reject"])
+def test_refuses_comments_on_an_ended_plan(bench: ActorPlanBench, end: str) -> None:
+    plan = reached(bench, DONE)
+    ended = {"reject": bench.parts.lifecycle.reject, "apply": bench.apply, "cancel": bench.cancel}[end](plan)
+    for seen in (ended, plan):  # the second was read before the plan ended
+        with pytest.raises(PlanError, match=r"already \w+, so no agent reads a comment") as refused:
+            bench.parts.comments.add(seen, "a digit", author="ada")
+        assert [remedy.action for remedy in refused.value.remedies] == ["run"]
+    assert comments(bench, plan) == []
+
+
 def test_masks_secrets_in_comments(bench: ActorPlanBench) -> None:
     plan = reached(bench, DONE)
     key = "ghp_" + "0123456789abcdefghijABCDEFGHIJ012345"

@@ -23,7 +23,7 @@ from cleveragents.plans.apply_policy import ensure_rebasable, is_unknown
 from cleveragents.plans.family import below, is_merged
 from cleveragents.plans.jobs.names import should_run
 from cleveragents.plans.model.plan import Phase, PlanState
-from cleveragents.plans.model.strategy import Strategy
+from cleveragents.plans.model.strategy import Strategy, earlier_result
 from cleveragents.plans.model.sub_plan import CONFLICT, asked_below, waits_for_sub_plans
 from cleveragents.plans.model.usage_wait import is_parked
 
@@ -39,6 +39,7 @@ __all__ = [
     "is_resumable",
     "is_revisable",
     "is_settled",
+    "is_withdrawable",
     "needs_of",
     "possible_actions",
     "urgency",
@@ -222,6 +223,11 @@ def is_revisable(parts: PlanParts, plan: Plan) -> bool:
     except PlanError:
         return False
     return not is_merged(parts, plan)
+
+
+def is_withdrawable(parts: PlanParts, plan: Plan) -> bool:
+    """Return whether a revision can be withdrawn, so that the result from before it is ready again."""
+    return earlier_result(plan) is not None and is_kept(parts, plan) and not is_merged(parts, plan)
 
 
 def _is_asked_for(parts: PlanParts, kind: str) -> bool:

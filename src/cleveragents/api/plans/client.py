@@ -238,8 +238,11 @@ class Plans(Protocol):
         and rebase raise `NeedsHuman` until there is a new verdict on its lines or its file.
         """
 
-    def rollback(self, plan_id: str, checkpoint: int, *, discard: bool = False) -> PlanView:
-        """Roll the sandbox back to before a call. With `discard`, edits by hand are lost too."""
+    def rollback(self, plan_id: str, checkpoint: int | None = None, *, discard: bool = False) -> PlanView:
+        """Roll the sandbox back to before a call. Without a checkpoint, withdraw a revision that failed or
+        did not pass the required checks: the result from before it is ready again. With `discard`, edits by
+        hand are lost too. Raises `PlanError`, `NeedsHuman`, `StalePlan`.
+        """
 
     def capture(self, plan_id: str) -> PlanView:
         """Record edits made by hand in the sandbox as one more call."""

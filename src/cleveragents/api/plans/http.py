@@ -255,7 +255,7 @@ class HttpPlans:
             **({"reject_hunks": [*reject_hunks]} if reject_hunks else {}),
         )
 
-    def rollback(self, plan_id: str, checkpoint: int, *, discard: bool = False) -> PlanView:
+    def rollback(self, plan_id: str, checkpoint: int | None = None, *, discard: bool = False) -> PlanView:
         return self._posted(plan_id, "rollback", checkpoint=checkpoint, discard=discard)
 
     def capture(self, plan_id: str) -> PlanView:

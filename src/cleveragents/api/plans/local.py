@@ -409,8 +409,10 @@ class LocalPlans:
             review_files(self._parts, plan, files, changesets, verdicts)
             return self._view(plan)
 
-    def rollback(self, plan_id: str, checkpoint: int, *, discard: bool = False) -> PlanView:
+    def rollback(self, plan_id: str, checkpoint: int | None = None, *, discard: bool = False) -> PlanView:
         with self._reachable(plan_id) as plan:
+            if checkpoint is None:
+                return self._view(self._parts.correction.withdraw(plan, discard=discard))
             self._parts.sandbox_edits.rollback(plan, checkpoint, discard=discard)
             return self._view(plan)
 

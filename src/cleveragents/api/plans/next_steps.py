@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cleveragents.access.model.project import remote_of
-from cleveragents.api.plans.available_actions import is_revisable
+from cleveragents.api.plans.available_actions import is_revisable, is_withdrawable
 from cleveragents.api.plans.budget import more_time
 from cleveragents.api.plans.details import has_not_run, place_of, unpassed_checks
 from cleveragents.api.plans.sandbox_state import is_kept
@@ -25,7 +25,6 @@ from cleveragents.api.rules import approval_of
 from cleveragents.api.workers import missing_worker, waits_for_worker
 from cleveragents.core.errors import OptionValue, PlanError, Remedy, remedies_from_json
 from cleveragents.core.json_value import thaw
-from cleveragents.core.tool import CallState
 from cleveragents.plans.apply_policy import is_unknown
 from cleveragents.plans.family import below, is_merged, plans_needing_action, title_of
 from cleveragents.plans.model.plan import Phase, PlanState
@@ -57,7 +56,7 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     if waits_for_sub_plans(plan):
         return [*_steps_below(parts, plan), *_steps_of_tree(parts, plan)]
     if plan.state is PlanState.WAITING or has_open_conflicts(parts, plan):
-        steps = _steps_of_waiting(parts, plan)
+        steps = [*_steps_of_waiting(parts, plan), *_withdraw(parts, plan)]
     elif plan.phase_state == DONE and plan.parent_id is not None:
         return _steps_of_part(parts, plan)
     elif plan.phase_state == DONE:
@@ -97,7 +96,7 @@ def _cancel(plan: Plan) -> Remedy:
 def _steps_of_failed(parts: PlanParts, plan: Plan, reject: Remedy) -> list[Remedy]:
     """Return the steps of a plan that failed or was paused."""
     if is_stopped(plan):
-        return [_resume(plan), *_correct(parts, plan), _cancel(plan)]
+        return [_resume(plan), *_correct(parts, plan), *_withdraw(parts, plan), _cancel(plan)]
     more = _log_of_agent(parts, plan) or _step(plan, "log", "list the tool calls")
     more = more if parts.history.calls(plan.id) else _step(plan, "show", "show the plan")
     resume = _step(plan, "resume", "try again from the failed step")
@@ -105,26 +104,20 @@ def _steps_of_failed(parts: PlanParts, plan: Plan, reject: Remedy) -> list[Remed
 
 
 def _steps_of_failed_revision(parts: PlanParts, plan: Plan) -> list[Remedy]:
-    """Return the steps of a plan that failed after guidance was added: try another model, or go back to the
-    files from before the revision and use them without the plan. Empty for other plans.
+    """Return the steps of a plan that failed after guidance was added: try another model, or return to the
+    result from before. Empty for other plans.
     """
     made = parts.actor_parts.corrections.of_plan(plan.id)
     if plan.phase is not Phase.EXECUTE or not made or made[-1].made.decision is not None:
         return []
-    steps = [_step(plan, "resume", "try again with another model", model=None)]
-    if not parts.history.changes(plan.id) or not is_kept(parts, plan):
-        return steps
-    since = [
-        call.number
-        for call in parts.history.calls(plan.id)
-        if call.step is not None
-        and call.state is not CallState.REVERTED
-        and call.started_at > made[-1].created_at
-    ]
-    if since:
-        restores = "restore the files from before the revision, in the sandbox"
-        steps.append(_step(plan, "rollback", restores, checkpoint=min(since)))
-    return [*steps, _step(plan, "diff", "show the changes; a pipe gets a patch for `git apply`")]
+    return [_step(plan, "resume", "try again with another model", model=None), *_withdraw(parts, plan)]
+
+
+def _withdraw(parts: PlanParts, plan: Plan) -> list[Remedy]:
+    """Return the step that restores the result from before a revision without a good result, if any."""
+    if not is_withdrawable(parts, plan):
+        return []
+    return [_step(plan, "rollback", "return to the result from before the revision, ready to apply")]
 
 
 def _steps_of_ended(parts: PlanParts, plan: Plan, diff: Remedy) -> list[Remedy]:
@@ -159,7 +152,7 @@ def _steps_of_done(parts: PlanParts, plan: Plan, diff: Remedy, apply: Remedy, re
         apply = replace(apply, text=f"run the checks again and {apply.text} if they pass")
     if has_not_run(unpassed):  # a plan keeps its own checks
         reject = replace(reject, text=f"{reject.text}; start another plan with other checks")
-    return [diff, *_revise(parts, plan), *fixes, apply, reject]
+    return [diff, *_revise(parts, plan), *fixes, *_withdraw(parts, plan), apply, reject]
 
 
 def _fixes(parts: PlanParts, plan: Plan) -> list[Remedy]:
@@ -191,9 +184,12 @@ def _steps_of_blocked(
     if obstacle_of(parts, plan) is not None:
         ways = _ways_out_of_conflict(parts, plan)
     elif unpassed_checks(parts, plan):
-        ways = _fixes(parts, plan)
+        ways = [*_fixes(parts, plan), *_withdraw(parts, plan)]
     review = _step(plan, "review", "leave files out", reject=None)
-    return [diff, *ways, *_offered(plan), review, apply, reject]
+    offered = _offered(plan)
+    named = {remedy.action for remedy in offered}
+    rest = [step for step in (review, apply) if step.action not in named]
+    return [diff, *ways, *offered, *rest, reject]
 
 
 def _ways_out_of_conflict(parts: PlanParts, plan: Plan) -> list[Remedy]:

@@ -46,6 +46,7 @@ from cleveragents.plans.family import below
 from cleveragents.plans.jobs.names import home_queue, queue_of, should_run
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import status_word
+from cleveragents.plans.model.strategy import earlier_result
 from cleveragents.plans.model.sub_plan import PAUSED
 from cleveragents.plans.model.usage_wait import is_parked
 
@@ -326,8 +327,10 @@ def ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
         raise PlanError(plan.id, f"still {status_word(plan)}", (cancel, show))
     if plan.state is PlanState.ERRORED and plan.phase is not Phase.APPLY and not failed_too:
         resume = Remedy("plan.resume", plan.id, text="Try again")
+        back = Remedy("plan.rollback", plan.id, text="Return to the result from before the revision")
         show = Remedy("plan.show", plan.id, text="Show the plan and all next steps")
-        raise PlanError(plan.id, "the plan failed, and only a finished result can be applied", (resume, show))
+        remedies = (resume, back, show) if earlier_result(plan) is not None else (resume, show)
+        raise PlanError(plan.id, "the plan failed, and only a finished result can be applied", remedies)
 
 
 def pause(parts: PlanParts, plan_id: str, by: str | None) -> Plan:

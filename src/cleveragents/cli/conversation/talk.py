@@ -14,7 +14,7 @@ from cleveragents.cli.completion import complete_model
 from cleveragents.cli.output import Output, Styled, progress, write
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.conversations.model import TurnState, goal_of
-from cleveragents.core.errors import CleverAgentsError, RequestRefused
+from cleveragents.core.errors import CleverAgentsError
 from cleveragents.models.model.budget import BudgetLimits
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def start_session(
     """Start a session in this terminal.
 
     Type a question or a request; Ctrl-C stops the answer, Ctrl-D leaves. Plans run in the background. Each
-    line of stdin is one message if it is not a terminal. The limits apply to the model calls of the session,
+    line of stdin is one message if it is not a terminal; an unknown command is reported, the next lines are
+    still sent, and the exit code is 2. The limits apply to the model calls of the session,
     and to each of its plans. --timeout limits each turn.
 
     \b
@@ -115,7 +116,10 @@ def latest_session(session: Session, client: Client) -> str:
 
 
 def talk(client: Client, session_id: str) -> None:
-    """Read messages and show the answers, until the input ends."""
+    """Read messages and show the answers, until the input ends.
+
+    An unknown command does not end the session. If the input is not a terminal, the exit code is then 2.
+    """
     from cleveragents.cli.conversation.follow import run_plans
 
     terminal = sys.stdin.isatty()
@@ -124,6 +128,7 @@ def talk(client: Client, session_id: str) -> None:
     # The terminal that started these plans may have been killed before it gave them a process.
     run_plans(client, client.conversations.get(session_id).plans, report=False)
     attached: list[Attachment] = []
+    understood = True
     while True:
         try:
             line = _read_line(terminal)
@@ -134,7 +139,9 @@ def talk(client: Client, session_id: str) -> None:
         if line is None or line.strip() == "/quit":
             break
         with suppress(KeyboardInterrupt):  # Ctrl-C stops the answer, not the session
-            _answer(client, session_id, line.strip(), terminal, attached)
+            understood &= _answer(client, session_id, line.strip(), terminal, attached)
+    if not terminal and not understood:  # a script learns of it by the exit code
+        raise click.exceptions.Exit(2)
     if terminal:
         progress(f"left session {session_id}; continue with `agents session resume {session_id}`")
 
@@ -164,19 +171,20 @@ def _read_line(terminal: bool) -> str | None:
         return None
 
 
-def _answer(client: Client, session_id: str, line: str, terminal: bool, attached: list[Attachment]) -> None:
-    """Run the command of a line, or send the line with the files that are attached so far."""
+def _answer(client: Client, session_id: str, line: str, terminal: bool, attached: list[Attachment]) -> bool:
+    """Run the command of a line, or send the line with the files that are attached so far and show the
+    answer. Return False for an unknown command.
+    """
     from cleveragents.cli.failure import say_error
 
     try:
         if line.startswith("/") and goal_of(line) is None:
-            _command(client, session_id, line, attached)
-            return
+            return _command(client, session_id, line, attached)
         if line:
             client.conversations.send(session_id, line, attachments=attached)
             attached.clear()
         elif client.conversations.get(session_id).state in (None, TurnState.ANSWERED):
-            return
+            return True
         else:
             client.conversations.resume(session_id)
         _show(client, session_id, terminal)
@@ -184,6 +192,7 @@ def _answer(client: Client, session_id: str, line: str, terminal: bool, attached
         if not terminal:  # a script learns of it by the exit code
             raise
         say_error(str(error))
+    return True
 
 
 def _show(client: Client, session_id: str, terminal: bool) -> None:
@@ -204,7 +213,9 @@ def _show(client: Client, session_id: str, terminal: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _command(client: Client, session_id: str, line: str, attached: list[Attachment]) -> None:
+def _command(client: Client, session_id: str, line: str, attached: list[Attachment]) -> bool:
+    from cleveragents.cli.failure import say_error
+
     name, _, argument = line.partition(" ")
     if line == "/help":
         write(_HELP, err=True)
@@ -222,7 +233,9 @@ def _command(client: Client, session_id: str, line: str, attached: list[Attachme
             f"turns up to {found.compacted} are summarised" if found.compacted else "nothing to summarise"
         )
     else:
-        raise RequestRefused(f"unknown command {name}; /help shows the commands", "text")
+        say_error(f"unknown command {name}; /help shows the commands")
+        return False
+    return True
 
 
 def _list_plans(client: Client, session_id: str) -> None:

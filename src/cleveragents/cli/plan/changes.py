@@ -18,7 +18,7 @@ from cleveragents.cli.plan.view import plan_argument, print_plan, shown_diff, su
 from cleveragents.cli.prompts import ensure_confirmed
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
-from cleveragents.core.errors import Remedy
+from cleveragents.core.errors import OptionValue, Remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -384,30 +384,38 @@ def capture_plan(session: Session, plan_id: str, output: Output) -> None:
 
 @click.command("rollback")
 @plan_argument
-@click.argument("checkpoint", type=click.IntRange(1))
+@click.argument("checkpoint", type=click.IntRange(1), required=False)
 @click.option("--yes", is_flag=True, help="Discard edits by hand without asking.")
 @format_option
 @pass_session
-def rollback_plan(session: Session, plan_id: str, checkpoint: int, yes: bool, output: Output) -> None:
-    """Roll a plan's sandbox back to a checkpoint.
+def rollback_plan(session: Session, plan_id: str, checkpoint: int | None, yes: bool, output: Output) -> None:
+    """Roll a plan back, or withdraw a revision.
 
     The checkpoint is the number of a call in `agents plan log PLAN`: this call and all later ones are
     reverted in the sandbox. Your own files stay as they are. `agents plan resume PLAN` repeats these calls.
+
+    Without a checkpoint, a revision that failed or did not pass the required checks is withdrawn: the result
+    from before it is ready again, and `agents plan apply PLAN` applies it.
 
     Edits by hand in the sandbox are lost, after a confirmation; keep them with `agents plan capture PLAN`.
 
     \b
     Example:
       agents plan rollback 7QX2 3
+      agents plan rollback 7QX2
     """
     plan = _rolled_back(session.client().plans, plan_id, checkpoint, yes=yes)
+    if checkpoint is None:
+        progress(f"returned to the result from before the revision: {summary_of(plan)}")
+        print_plan(output, plan)
+        return
     number = max(call.number for call in plan.calls)
     progress(f"rolled back to checkpoint {checkpoint}, recorded as call {number}: {summary_of(plan)}")
     progress(f"repeat the calls from {checkpoint} on with `{prefix_of(session)} plan resume {plan.id}`")
     print_plan(output, plan)
 
 
-def _rolled_back(plans: Plans, plan_id: str, checkpoint: int, *, yes: bool) -> PlanView:
+def _rolled_back(plans: Plans, plan_id: str, checkpoint: int | None, *, yes: bool) -> PlanView:
     """Roll the plan back. Edits by hand are discarded only after a confirmation; without a terminal, raises
     `NeedsHuman`.
     """
@@ -425,7 +433,8 @@ def _rolled_back(plans: Plans, plan_id: str, checkpoint: int, *, yes: bool) -> P
         elif interactive():
             ensure_confirmed(f"{error.what}. Discard?")
         else:
-            options = {"discard": True, "checkpoint": checkpoint}
+            options: dict[str, OptionValue] = {"discard": True}
+            options |= {} if checkpoint is None else {"checkpoint": checkpoint}
             discard = Remedy("plan.rollback", error.plan_id, options, "Discard the edits")
             raise NeedsHuman(error.plan_id, error.what, (*error.remedies, discard)) from None
     except (SandboxRefused, ServerFailed):  # the edits are unknown; a server of 0.1.0 has no remedies

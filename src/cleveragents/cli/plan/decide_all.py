@@ -26,11 +26,11 @@ from cleveragents.cli.plan.view import (
     shown_diff,
 )
 from cleveragents.cli.plan.work import (
-    DISCARD_IT,
     approval_question,
     asked_for,
     asking_call,
     decide,
+    is_discard_confirmed,
     print_pending_questions,
     runs_in_front,
     work_on,
@@ -110,7 +110,7 @@ def _asked_about(made: _Round, plan_id: str, place: str) -> bool:
     keys = [*question.actions, question.later, _QUIT]
     words = ", ".join([*question.words, "[q]uit"])
     while True:
-        key = prompt_key(words, keys, also=(_SKIP,))
+        key = prompt_key(words, keys, also=(_SKIP,), end=_QUIT)
         if key in (question.later, _SKIP, _QUIT):
             return key != _QUIT
         try:
@@ -172,7 +172,7 @@ def _main_action(made: _Round, plan: PlanView) -> tuple[str, _Action] | None:
 
 
 def _discarded(made: _Round, plan: PlanView) -> bool:
-    if prompt_key(f"{DISCARD_IT} [y]es, [n]o", [_YES, _NOT_NOW]) != _YES:
+    if not is_discard_confirmed():
         return False
     made.deciding.client.plans.discard(plan.id, version=plan.version)
     progress("discarded")

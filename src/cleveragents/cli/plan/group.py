@@ -25,7 +25,10 @@ _COMMANDS = {
     "diff": (f"{_HERE}.changes:diff_of_plan", "Show the changes of a plan."),
     "review": (f"{_HERE}.changes:review_plan", "Leave files out before a plan is applied."),
     "capture": (f"{_HERE}.changes:capture_plan", "Record your edits in a plan's sandbox."),
-    "rollback": (f"{_HERE}.changes:rollback_plan", "Roll a plan's sandbox back to a checkpoint."),
+    "rollback": (
+        f"{_HERE}.changes:rollback_plan",
+        "Roll a plan back, or withdraw a revision.",
+    ),
     "rebase": (f"{_HERE}.conflicts:rebase_plan", "Merge a result with the current files."),
     "resolve": (f"{_HERE}.conflicts:resolve_conflicts", "Resolve the conflicts of a plan."),
     "apply": (f"{_HERE}.apply:apply_plan", "Apply a plan's result to your files."),

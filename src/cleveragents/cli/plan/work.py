@@ -35,7 +35,7 @@ from cleveragents.cli.plan.view import (
     printed_at_end,
     shown_diff,
 )
-from cleveragents.cli.prompts import confirmed, prompt_choice
+from cleveragents.cli.prompts import prompt_choice, prompt_key
 from cleveragents.cli.usage import as_usage
 from cleveragents.core.errors import PlanFailed
 from cleveragents.core.text.redaction import redact_text
@@ -60,8 +60,10 @@ __all__ = [
     "continue_plan",
     "decide",
     "interactive",
+    "is_discard_confirmed",
     "longer_approvals",
     "name_of",
+    "name_review",
     "plans_needing_action",
     "position_before",
     "print_pending_questions",
@@ -74,7 +76,7 @@ _DONE = (Phase.EXECUTE, PlanState.COMPLETE)
 _LINES_KEPT = 100
 _MOST_ASKED = 5
 APPLY_IT = "Apply? [y]es, [n]ot now, show the [d]iff, [r] discard", ("y", "n", "d", "r")
-"""The question for `prompt_choice`."""
+"""The question for `prompt_key`."""
 DISCARD_IT = "Discard the result?"
 
 _Reply = TypeVar("_Reply")
@@ -258,11 +260,18 @@ def decide(deciding: WorkOptions, plan: PlanView) -> PlanView:
     elif changed and (deciding.only_review or _is_for_review(deciding, plan)):
         _tell_how_to_fix(plan)
         print_next_steps(plan, commit=deciding.message)
+        if plan.sub_plans:
+            name_review(deciding)
     elif changed:
         plan = _applied_or_not(deciding, plan)
     if (plan.phase, plan.state) == _DONE:
         ensure_checked(plan)  # guard: a failed check is no success, whatever else was done
     return plan
+
+
+def name_review(deciding: WorkOptions) -> None:
+    """Name the command that goes through all plans that need the user."""
+    progress(f"decide about all plans that need you, one key each, with `{deciding.prefix} plan review`")
 
 
 def _is_for_review(deciding: WorkOptions, plan: PlanView) -> bool:
@@ -345,17 +354,19 @@ def _applied_or_not(deciding: WorkOptions, plan: PlanView) -> PlanView:
         return _asked(deciding, plan)
     progress("not applied: review the result")
     print_next_steps(plan, commit=message)
+    if plan.sub_plans:
+        name_review(deciding)
     raise click.exceptions.Exit(NEEDS_HUMAN)
 
 
 def _asked(deciding: WorkOptions, plan: PlanView) -> PlanView:
     plans, message = deciding.client.plans, deciding.message
     while True:
-        answer = _answer(plan, partial(prompt_choice, *APPLY_IT), message)
+        answer = _answer(plan, partial(prompt_key, *APPLY_IT), message)
         if answer == "y":
             return apply_now(deciding.client, plan, commit=message)
         if answer == "r":
-            if _answer(plan, partial(confirmed, DISCARD_IT), message):
+            if is_discard_confirmed():
                 return plans.discard(plan.id, version=plan.version)
             continue
         if answer == "n":
@@ -363,6 +374,11 @@ def _asked(deciding: WorkOptions, plan: PlanView) -> PlanView:
         if answer in ("n", None):
             return plan
         shown_diff(plans.patch(plan.id))
+
+
+def is_discard_confirmed() -> bool:
+    """Ask whether to discard the result; Ctrl-D means no."""
+    return prompt_key(f"{DISCARD_IT} [y]es, [n]o", ["y", "n"], end="n") == "y"
 
 
 def _answered(deciding: WorkOptions, plan: PlanView) -> PlanView:
@@ -465,7 +481,7 @@ def _approval(deciding: WorkOptions, asking: PlanView, number: int) -> Callable[
     """Ask whether and for how long the call is approved, and return the response."""
     plans = deciding.client.plans
     question, offered, rule = approval_question(asking, number)
-    said = prompt_choice(question, ["y", *offered, "n"])
+    said = prompt_key(question, ["y", *offered, "n"])
     if said == "y":
         return partial(plans.approve, asking.id, call=number)
     if said in offered:

@@ -16,7 +16,7 @@ from cleveragents.cli.output import progress
 from cleveragents.cli.plan.apply import apply_now
 from cleveragents.cli.plan.exit_codes import INTERRUPTED, NEEDS_HUMAN, exit_code, joint_exit_code, short_ids
 from cleveragents.cli.plan.view import plan_in_json, print_next_steps
-from cleveragents.cli.plan.work import name_of, plans_needing_action, should_apply
+from cleveragents.cli.plan.work import name_of, name_review, plans_needing_action, should_apply
 from cleveragents.cli.render.board import Board, board_for
 from cleveragents.cli.run.foreground import handler_of, run_in_front
 from cleveragents.core.errors import CleverAgentsError
@@ -58,6 +58,8 @@ def print_outcomes(deciding: WorkOptions, plans: Sequence[PlanView], *, interrup
     codes = [exit_code(plan, only_review=deciding.only_review) for plan in plans]
     for plan, code in zip(plans, codes, strict=True):
         _tell_what_next(deciding, plan, code)
+    if any(plan.needs for plan in plans):
+        name_review(deciding)
     code = INTERRUPTED if interrupted else joint_exit_code(codes)
     if code:
         raise click.exceptions.Exit(code)

@@ -39,7 +39,7 @@ from cleveragents.plans.model.correction import (
 )
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.status import status_word
-from cleveragents.plans.model.strategy import Strategy, Task
+from cleveragents.plans.model.strategy import ReadyResult, Strategy, Task, earlier_result
 from cleveragents.plans.model.sub_plan import can_continue, is_merged
 from cleveragents.plans.pause import PlanPause, waiting_for_correction, waiting_in
 from cleveragents.plans.ports.plans import PlanFacts
@@ -213,10 +213,36 @@ class PlanCorrection(Struct, frozen=True):
         if plan.state is PlanState.ERRORED:
             with suppress(SandboxMissing):
                 self.sandbox_edits.take_back_failure(plan)
-        strategy = Strategy.from_json(plan.strategy)
-        task = replace(task, round=strategy.round)
-        strategy = replace(strategy, tasks=(*strategy.tasks, task), guidance=(*strategy.guidance, words))
+        strategy = Strategy.from_json(plan.strategy).with_task(task, words, self._ready(plan))
         return self._kept(plan, made, Phase.EXECUTE, asked, strategy)
+
+    def _ready(self, plan: Plan) -> ReadyResult | None:
+        """Return the present result of the plan; None if it has none."""
+        if plan.phase is Phase.EXECUTE and plan.state is not PlanState.COMPLETE:
+            return None
+        strategy, calls = Strategy.from_json(plan.strategy), self.history.calls(plan.id)
+        return ReadyResult(
+            call=max((call.number for call in calls), default=0),
+            correction=len(self.corrections.of_plan(plan.id)),
+            tasks=len(strategy.tasks),
+            guidance=len(strategy.guidance),
+        )
+
+    def withdraw(self, plan: Plan, *, discard: bool = False) -> Plan:
+        """Withdraw the revisions that have not passed the required checks: restore the result from before
+        them, which is then ready again. Their comments are open again, and the next revision sends them.
+
+        Raises `PlanError` if there is no such revision; the errors of `SandboxEdits.restore`.
+        """
+        ready = earlier_result(plan)
+        if ready is None:
+            log = Remedy("plan.log", plan.id, text="Find the number of a call to roll back to")
+            raise PlanError(plan.id, "no unfinished revision with an earlier result to return to", (log,))
+        strategy = Strategy.from_json(plan.strategy).before(ready, len(self.corrections.of_plan(plan.id)))
+        facts = PlanFacts(strategy=strategy.to_json())
+        restored = self.sandbox_edits.restore(plan, ready.call, facts, discard=discard)
+        self.pausing.lifecycle.wake(restored)
+        return restored
 
     def gone_on_with(self, plan: Plan, model: str | None = None) -> Plan:
         """Queue the plan after a correction that was recorded by a process that died before it queued the

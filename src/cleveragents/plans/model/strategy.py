@@ -9,14 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from cleveragents.core.actions.model import Check, Setup
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.core.policy import Policy, profile
 from cleveragents.core.records import facts_of, record_of
 from cleveragents.core.tool import CallState, ToolCall
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
 
-__all__ = ["SETUP", "RoleAssignment", "Strategy", "StrategyStep", "Task", "skipped_text"]
+__all__ = [
+    "SETUP",
+    "ReadyResult",
+    "RoleAssignment",
+    "Strategy",
+    "StrategyStep",
+    "Task",
+    "earlier_result",
+    "skipped_text",
+]
 
 SETUP = "setup"
 """The name of the step that sets up a sandbox; other steps are named by their numbers, from 1."""
@@ -99,13 +110,25 @@ class RoleAssignment(Struct, frozen=True):
     model: str
 
 
+class ReadyResult(Struct, frozen=True):
+    """The result of a plan before a revision: the numbers of its last call and its last correction, and how
+    many tasks and texts of guidance the plan had.
+    """
+
+    call: int
+    correction: int
+    tasks: int
+    guidance: int
+
+
 class Strategy(Struct, frozen=True):
     """Steps in order, or tasks for actors, with the checks and limits of the plan.
 
     `directory` is the working directory of commands below the root of the sandbox. `round` counts how often
     the plan went back to Strategize; `returns` counts only those times when no person requested it.
-    `guidance` is the text that people added later, in order. At most `max_parallel` sub-plans run at the same
-    time; with `fail_fast` the first failure stops the others.
+    `guidance` is the text that people added later, in order. `ready` is the result from before a revision
+    that has not passed the required checks; `withdrawn` are the corrections that no longer count. At most
+    `max_parallel` sub-plans run at the same time; with `fail_fast` the first failure stops the others.
     """
 
     steps: tuple[StrategyStep, ...]
@@ -126,6 +149,8 @@ class Strategy(Struct, frozen=True):
     guidance: tuple[str, ...] = ()
     max_parallel: int | None = None
     fail_fast: bool = False
+    ready: ReadyResult | None = None
+    withdrawn: tuple[int, ...] = ()
 
     @property
     def ordered_tasks(self) -> tuple[tuple[int, Task], ...]:
@@ -137,6 +162,29 @@ class Strategy(Struct, frozen=True):
             number = next(ready, min(left))
             done.append((number, left.pop(number)))
         return tuple(done)
+
+    def with_task(self, task: Task, guidance: str, ready: ReadyResult | None) -> Strategy:
+        """Return the strategy with one more task and guidance. `ready` is the present result, if any; it is
+        kept unless an earlier one is.
+        """
+        # The tasks of withdrawn corrections had the next numbers, and a name is never reused.
+        place = len(self.tasks) + len(self.withdrawn) + 1 if self.withdrawn else None
+        return replace(
+            self,
+            tasks=(*self.tasks, replace(task, round=self.round, place=place)),
+            guidance=(*self.guidance, guidance),
+            ready=self.ready or ready,
+        )
+
+    def before(self, ready: ReadyResult, corrections: int) -> Strategy:
+        """Return the strategy of this earlier result. The later ones of `corrections` are withdrawn."""
+        return replace(
+            self,
+            tasks=self.tasks[: ready.tasks],
+            guidance=self.guidance[: ready.guidance],
+            ready=None,
+            withdrawn=(*self.withdrawn, *range(ready.correction + 1, corrections + 1)),
+        )
 
     def step_of(self, call: ToolCall) -> StrategyStep | None:
         """Return the step that the call belongs to; the setup counts as a step. None if there is none."""
@@ -161,3 +209,15 @@ class Strategy(Struct, frozen=True):
         """Return the strategy that `to_json` stored."""
         assert isinstance(kept, FrozenObject)
         return record_of(cls, kept)
+
+
+def earlier_result(plan: Plan) -> ReadyResult | None:
+    """Return the result from before a revision that has no good result; None if the plan runs, or for other
+    plans.
+    """
+    rests = plan.state in (PlanState.WAITING, PlanState.COMPLETE, PlanState.ERRORED)
+    if plan.strategy is None or not (
+        (plan.phase is Phase.EXECUTE and rests) or plan.state is PlanState.CONSTRAINED
+    ):
+        return None
+    return Strategy.from_json(plan.strategy).ready

@@ -34,6 +34,7 @@ from cleveragents.storage.sql_idempotency_store import keep_made
 if TYPE_CHECKING:
     from cleveragents.core.identifiers import IdentifierSource
     from cleveragents.core.json_value import JsonValue
+    from cleveragents.plans.model.plan import Plan
     from cleveragents.storage.database import Database
     from cleveragents.storage.idempotency import IdempotencyClaim
 
@@ -62,15 +63,18 @@ class SqlCommentStore:
         *,
         now: datetime,
         claim: IdempotencyClaim | None = None,
+        ensure: Callable[[Plan], None] = lambda plan: None,
     ) -> Sequence[Comment]:
         """Add comments and return them. For a comment with the key of an earlier one, return the earlier one.
+        `ensure` gets the plan, which no transaction can move before the comments are stored, and may raise to
+        refuse them.
 
         With a claim, the first comment is stored as the result of that request. Raises `UnknownPlan`;
         `RequestUnderWay` if another request took over the claim.
         """
 
         def unit(connection: Connection) -> Sequence[Comment]:
-            hold_plan(connection, plan_id)
+            ensure(hold_plan(connection, plan_id))
             known = {one.made.key: one for one in _of_plan(connection, plan_id) if one.made.key is not None}
             number = _last(connection, comments, plan_id)
             kept: list[Comment] = []

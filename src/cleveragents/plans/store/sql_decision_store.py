@@ -20,7 +20,7 @@ from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.records import facts_of, record_of
 from cleveragents.jobs.store.rows import ensure_owned
 from cleveragents.plans.model.correction import Correction, NewCorrection, taken_back_of
-from cleveragents.plans.store.plan_rows import encoded
+from cleveragents.plans.store.plan_rows import encoded, plan_of
 from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.storage.actor_tables import comments, corrections, decisions
@@ -93,13 +93,15 @@ class SqlDecisionStore:
         return DomainEvent(EventType.DECISION_MADE, decision.plan_id, self._identifiers.new(), now, facts)
 
 
-def hold_plan(connection: Connection, plan_id: str) -> None:
-    """Lock the plan, so that concurrent transactions number its records one after the other. Raises
-    `UnknownPlan`.
+def hold_plan(connection: Connection, plan_id: str) -> Plan:
+    """Lock and return the plan, so that concurrent transactions number its records one after the other.
+    Raises `UnknownPlan`.
     """
-    held = select(plans.c.id).where(plans.c.id == plan_id).with_for_update()
-    if connection.execute(held).first() is None:  # guard: nothing is stored for a deleted plan
+    held = select(plans).where(plans.c.id == plan_id).with_for_update()
+    row = connection.execute(held).mappings().first()
+    if row is None:  # guard: nothing is stored for a deleted plan
         raise UnknownPlan(plan_id)
+    return plan_of(row)
 
 
 def _of_plan(connection: Connection, plan_id: str, *conditions: Any) -> list[Decision]:

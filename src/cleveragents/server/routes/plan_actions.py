@@ -170,9 +170,11 @@ class ReviewBody(StrictBody):
 
 
 class RollbackBody(StrictBody):
-    """The checkpoint to roll back to: the number of the first call to undo."""
+    """The checkpoint to roll back to: the number of the first call to undo. Without one, a revision is
+    withdrawn.
+    """
 
-    checkpoint: int = Field(ge=1, le=10**9, examples=[3])
+    checkpoint: int | None = Field(default=None, ge=1, le=10**9, examples=[3])
     discard: bool = Field(default=False, description="discard edits made by hand instead of refusing")
 
 
@@ -320,7 +322,11 @@ def review_plan(plan_id: PlanId, body: ReviewBody, client: PlanOperator) -> Plan
 
 @router.post("/plans/{plan_id}/rollback", operation_id="rollBackPlan")
 def roll_back_plan(plan_id: PlanId, body: RollbackBody, client: PlanOperator) -> PlanView:
-    """Roll the sandbox of a plan back to a checkpoint: undo the call of that number and all later calls."""
+    """Roll the sandbox of a plan back to a checkpoint: undo the call of that number and all later calls.
+
+    Without a checkpoint, withdraw a revision that failed or did not pass the required checks: the result from
+    before it is ready again.
+    """
     return client.plans.rollback(plan_id, body.checkpoint, discard=body.discard)
 
 

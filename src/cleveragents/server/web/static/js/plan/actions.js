@@ -6,13 +6,14 @@ import { counted } from "../format.js";
 import { navigate } from "../router.js";
 import { Act, Trouble } from "./parts.js";
 import { placeInWords, remoteOf } from "./place.js";
-import { hasPassed } from "./plan_text.js";
+import { hasPassed, isPossible } from "./plan_text.js";
 
 const SHOWN = [
   ["apply", "Apply …", "", "check"],
   ["revise", "Request changes …", "", "edit"],
   ["resume", "Resume …", "", "play"],
   ["rebase", "Rebase …", "", "branch"],
+  ["rollback", "Withdraw revision …", "", "undo"],
   ["undo", "Undo …", "", "undo"],
   ["reject", "Discard …", "", "x"],
   ["pause", "Pause …", "", "stop"],
@@ -29,6 +30,7 @@ export const HINTS = {
   revise: "sends the open comments to the agent, which continues in the same sandbox",
   resume: "continues where the plan stopped, with the same request",
   rebase: "merges the result with the current files, in the sandbox",
+  rollback: "returns to the result from before the revision, ready to apply",
   undo: "reverts the applied changes",
   reject: "drops the result; the plan stays readable",
   pause: "stops the plan until you resume or correct it",
@@ -37,7 +39,7 @@ export const HINTS = {
 };
 
 export function Actions({ plan, asking, open }) {
-  const shown = SHOWN.filter(([name]) => (plan.can || []).includes(name));
+  const shown = SHOWN.filter(([name]) => isPossible(plan, name));
   return shown.map(
     ([name, label, kind, icon]) => html`<${Act}
       key=${name}
@@ -52,7 +54,7 @@ export function Actions({ plan, asking, open }) {
   );
 }
 
-const DIALOGS = { apply: Apply, revise: Revise, resume: Resume, rebase: Rebase, undo: Undo, reject: Discard, pause: Pause, cancel: Cancel, delete: Delete };
+const DIALOGS = { apply: Apply, revise: Revise, resume: Resume, rebase: Rebase, rollback: Withdraw, undo: Undo, reject: Discard, pause: Pause, cancel: Cancel, delete: Delete };
 
 // The dialog of an action. It closes once the action is done; errors are shown inside it.
 export function ActionDialog({ name, plan, asking, close }) {
@@ -156,6 +158,16 @@ function Rebase({ plan, asking, shut, send, trouble }) {
   >
     <p>Merges the result with the current files of ${placeInWords(plan)}, in the sandbox. Then the checks run again.
       If the repository has not changed, nothing happens.</p>
+  <//>`;
+}
+
+function Withdraw({ asking, shut, send, trouble }) {
+  const withdraw = () => send({}, "Revision withdrawn");
+  return html`<${Frame}
+    ...${{ name: "rollback", asking, shut, trouble }}
+    title="Withdraw the revision" yes="Withdraw" icon="undo" onYes=${withdraw}
+  >
+    <p>Restores the result from before the revision, in the sandbox. It is then ready to apply, and its comments are open again.</p>
   <//>`;
 }
 

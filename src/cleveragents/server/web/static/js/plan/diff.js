@@ -13,6 +13,7 @@ import { countsOf } from "./diff_rows.js";
 import { FileDiff } from "./diff_file.js";
 import { useRead } from "./load.js";
 import { Trouble } from "./parts.js";
+import { isFinal } from "./plan_text.js";
 
 const KEY = "cleveragents.diff";
 const AT_ONCE = 1500;
@@ -65,7 +66,7 @@ function Files({ plan, diff, comments, asking }) {
       toast("The file changed. Look at its current hunks, and choose again.", "bad");
       return true;
     });
-  const talk = { plan, asking, operator, box, setBox, drafts, judgeHunk };
+  const talk = { plan, asking, operator: operator && !isFinal(plan), box, setBox, drafts, judgeHunk };
   const go = (next) => {
     const to = Math.max(0, Math.min(files.length - 1, next));
     here.current = to;

@@ -13,7 +13,7 @@ import { ConflictRows } from "./family.js";
 import { ConflictList } from "./conflicts.js";
 import { Act, Trouble } from "./parts.js";
 import { placeInWords, remoteOf } from "./place.js";
-import { clock, explanationOf, hasPassed } from "./plan_text.js";
+import { clock, explanationOf, hasPassed, isPossible } from "./plan_text.js";
 
 // Empty if the plan needs no person. `open(name)` opens the dialog of an action. `where` is the address of the plan's own
 // page, if this is another page.
@@ -30,7 +30,7 @@ export function NeedsYou({ plan, asking, job, open, where = "" }) {
 }
 
 function bodyOf(plan, asking, job, open, where) {
-  const may = (name) => (plan.can || []).includes(name);
+  const may = (name) => isPossible(plan, name);
   const waits = plan.waiting_for || {};
   const all = { plan, asking, job, waits, may, open, where };
   if (may("approve")) return ["Approval needed", "need", html`<${Approval} key=${plan.approval?.call} ...${all} />`];
@@ -75,7 +75,15 @@ function JobFailed({ job, may, open }) {
 
 function Resumable({ plan, may, open }) {
   return html`<p class="p-said">${explanationOf(plan)}</p>
-    ${may("resume") && html`<${Button} kind="primary" icon="play" onClick=${() => open("resume")}>Resume …<//>`}`;
+    <div class="p-row">
+      ${may("resume") && html`<${Button} kind="primary" icon="play" onClick=${() => open("resume")}>Resume …<//>`}
+      <${Withdraw} ...${{ may, open }} />
+    </div>`;
+}
+
+// Empty unless a revision has no good result.
+function Withdraw({ may, open }) {
+  return may("rollback") && html`<${Button} icon="undo" onClick=${() => open("rollback")}>Withdraw revision …<//>`;
 }
 
 function Parked({ plan, waits, may, open }) {
@@ -134,10 +142,11 @@ function Failed({ plan, may, open, where }) {
   const anew = again && html`<${Link} key="anew" to=${`/new?from=${plan.id}`} class=${hasModel && may("resume") ? "button" : "button button-primary"}>
     Edit and restart
   <//>`;
-  const others = ["resume", "reject", "cancel", "delete"].filter((name) => may(name));
+  const others = ["resume", "rollback", "reject", "cancel", "delete"].filter((name) => may(name));
   return html`<p class="p-said">${plan.error || "The plan gave no reason."}</p>
     <div class="p-row">
       ${hasModel ? [resume, anew] : [anew, resume]}
+      <${Withdraw} ...${{ may, open }} />
       <${ToTab} where=${where} tab="timeline" class="button">View timeline<//>
     </div>
     <ul class="p-hints">
@@ -163,6 +172,7 @@ function Blocked({ plan, asking, may, open, where }) {
     <div class="p-row">
       <${ToTab} where=${where} tab="diff" class="button button-primary">View diff<//>
       ${may("apply") && html`<${Button} onClick=${() => open("apply")}>Apply again …<//>`}
+      <${Withdraw} ...${{ may, open }} />
     </div>`;
 }
 
@@ -183,6 +193,7 @@ function Result({ plan, may, open, where }) {
       <${ToTab} where=${where} tab="diff" class="button button-primary">Review diff<//>
       ${may("apply") && html`<${Button} icon="check" onClick=${() => open("apply")}>Apply …<//>`}
       ${may("revise") && html`<${Button} icon="edit" onClick=${() => open("revise")}>Request changes …<//>`}
+      <${Withdraw} ...${{ may, open }} />
       ${may("reject") && html`<${Button} icon="x" onClick=${() => open("reject")}>Discard …<//>`}
     </div>`;
 }

@@ -24,7 +24,7 @@ import { Output, useLines } from "./output.js";
 import { RollbackDialog } from "./rollback.js";
 import { Tabs, useTab } from "./tabs.js";
 import { Timeline } from "./timeline.js";
-import { hasPassed, isRunning, statusOf } from "./plan_text.js";
+import { hasPassed, isFinal, isRunning, statusOf } from "./plan_text.js";
 
 const TABS = ["conversation", "diff", "checks", "plans"];
 const DETAILS = ["timeline", "output", "decisions", "graph", "budget"];
@@ -82,7 +82,7 @@ function Known({ given, problem, events, rev, reload }) {
     <${Landed} ...${{ plan, events }} />
     <div class="p-columns" data-tab=${tab}>
       <${Tabs} tabs=${tabsOf(plan)} tab=${DETAILS.includes(tab) ? "details" : tab} go=${(name) => go(ALSO[name] ?? name)}>
-        ${tab === "conversation" ? html`<${Conversation} ...${all} may=${operator}>${needs}<//>` : panelOf(tab, all, go)}
+        ${tab === "conversation" ? html`<${Conversation} ...${all} may=${operator && !isFinal(plan)}>${needs}<//>` : panelOf(tab, all, go)}
       <//>
       <${About} plan=${plan} go=${go} />
     </div>

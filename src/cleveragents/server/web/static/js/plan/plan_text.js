@@ -49,6 +49,14 @@ export function explanationOf(plan) {
 export const hasPassed = (check) => check.verdict === "passed" && !check.stale;
 export const verdictOf = (check) => (check.stale ? `${check.verdict}, out of date` : check.verdict);
 
+/** Whether the user can take an action now. `rollback` here means: withdraw a revision that has no good result. */
+export const isPossible = (plan, name) => (plan.can || []).includes(name) && (name !== "rollback" || isRevisedBadly(plan));
+
+const isRevisedBadly = (plan) => (plan.steps || []).some((step) => step.action === "plan.rollback" && !("checkpoint" in step.options));
+
+/** Whether the plan is over: no agent reads its comments any more. */
+export const isFinal = (plan) => ["applied", "undone", "discarded", "cancelled"].includes(plan.status);
+
 export const isRunning = (plan) => ["queued", "processing"].includes(plan.state);
 
 // Each phase with its mark: done, now, waiting, failed, undone or pending.

@@ -1,0 +1,172 @@
+"""A revision without a good result is withdrawn: the result from before it is ready again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleveragents.core.errors import NeedsHuman, PlanError, StalePlan
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.strategy import Strategy
+from tests.actor_plan_bench import (
+    ActorPlanBench,
+    accept,
+    actor_plan_bench,
+    answer,
+    call,
+    executes,
+    reviews,
+    says,
+    steps,
+    strategizes,
+)
+from tests.plan_bench import check, new_repository
+
+READY = (Phase.EXECUTE, PlanState.COMPLETE)
+DONE = says("done")
+EDIT = answer(call("edit", path="a.txt", old="two", new="2"))
+FAULT = answer(fault={"status": 400})
+REST = (
+    executes(says("unfixed"), when={"first_user": "does not pass"}),
+    executes(answer(call("write", path="a.txt", content="one\ntwo\n")), DONE, when={"first_user": "make it"}),
+    strategizes(steps({"title": "make it", "instructions": "make it"})),
+    reviews(accept()),
+)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ActorPlanBench]:
+    with actor_plan_bench(tmp_path_factory.mktemp("withdrawal")) as made:
+        yield made
+
+
+@pytest.fixture
+def bench(shared: ActorPlanBench, tmp_path: Path) -> ActorPlanBench:
+    shared.repository = new_repository(tmp_path / "repository")
+    return shared
+
+
+def reached(bench: ActorPlanBench, *turns: dict[str, Any], **facts: Any) -> Plan:
+    """Return a plan with a result. Its executor takes these turns in a revision that asks for digits, and
+    changes the first line in one that asks for words.
+    """
+    digits = executes(*turns, when={"first_user": "use digits"})
+    words = executes(
+        answer(call("edit", path="a.txt", old="one", new="uno")), DONE, when={"first_user": "use words"}
+    )
+    plan = bench.reached(words, digits, *REST, **facts)
+    assert plan.phase_state == READY, plan.error
+    return plan
+
+
+def revised(bench: ActorPlanBench, plan: Plan, message: str = "use digits") -> Plan:
+    return bench.work(bench.parts.comments.revise(bench.now(plan), message)[1])
+
+
+def withdrawn(bench: ActorPlanBench, plan: Plan) -> Plan:
+    restored = bench.parts.correction.withdraw(bench.now(plan))
+    assert restored.phase_state == READY
+    bench.ensure_consistent(plan)
+    return restored
+
+
+def text(bench: ActorPlanBench, plan: Plan) -> str:
+    return (bench.sandbox(plan).root / "a.txt").read_text()
+
+
+@pytest.mark.parametrize("turns", [(EDIT, FAULT), (FAULT,)], ids=["after a change", "at once"])
+def test_the_next_revision_does_not_repeat_a_withdrawn_one(
+    bench: ActorPlanBench, turns: tuple[dict[str, Any], ...]
+) -> None:
+    plan = reached(bench, *turns)
+    bench.parts.comments.add(plan, "digits in a.txt", author="ada")
+    failed = revised(bench, plan)
+    assert failed.state is PlanState.ERRORED
+    plan = withdrawn(bench, plan)
+    assert text(bench, plan) == "one\ntwo\n"
+    revision, plan = bench.parts.comments.revise(plan, "use words")
+    plan = bench.work(plan)
+    assert (plan.phase_state, revision.number) == (READY, 2), plan.error
+    assert text(bench, plan) == "uno\ntwo\n"
+    strategy = Strategy.from_json(plan.strategy)
+    _, task = strategy.tasks
+    assert "Comment 1, by ada" in task.instructions  # sent again
+    assert "use digits" not in "".join([task.instructions, *strategy.guidance])
+    assert (strategy.withdrawn, strategy.ready) == ((1,), None)
+
+
+def test_several_failed_revisions_return_to_the_result_before_the_first(bench: ActorPlanBench) -> None:
+    plan = reached(bench, EDIT, DONE, checks=[check("grep -q two a.txt")])
+    failed = revised(bench, plan)
+    assert (failed.phase_state, text(bench, plan)) == (READY, "one\n2\n")
+    failed = revised(bench, plan, "use words")
+    assert text(bench, plan) == "uno\n2\n"
+    plan = withdrawn(bench, plan)
+    assert text(bench, plan) == "one\ntwo\n"
+    assert Strategy.from_json(plan.strategy).withdrawn == (1, 2)
+    assert bench.apply(plan).state is PlanState.APPLIED
+    assert bench.text("a.txt") == "one\ntwo\n"
+
+
+def test_a_good_revision_is_not_withdrawn(bench: ActorPlanBench) -> None:
+    plan = reached(bench, EDIT, DONE, checks=[check("grep -q one a.txt")])
+    plan = revised(bench, plan)
+    with pytest.raises(PlanError, match="no unfinished revision") as refused:
+        bench.parts.correction.withdraw(plan)
+    assert [remedy.action for remedy in refused.value.remedies] == ["plan.log"]
+    assert text(bench, plan) == "one\n2\n"
+
+
+def test_edits_by_hand_are_not_lost_with_a_withdrawn_revision(bench: ActorPlanBench) -> None:
+    plan = revised(bench, reached(bench, EDIT, FAULT))
+    (bench.sandbox(plan).root / "b.txt").write_text("by hand\n")
+    with pytest.raises(NeedsHuman, match="unrecorded edits"):
+        bench.parts.correction.withdraw(plan)
+    assert bench.now(plan).state is PlanState.ERRORED
+    assert bench.parts.correction.withdraw(plan, discard=True).phase_state == READY
+    bench.ensure_consistent(plan)
+
+
+class HeldMoves:
+    """Plans whose next move waits until another decision was made."""
+
+    def __init__(self, bench: ActorPlanBench, decide: Any) -> None:
+        self._plans = bench.parts.plans
+        self._decide = decide
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plans, name)
+
+    def move(self, *facts: Any, **more: Any) -> Plan:
+        self._decide()
+        return self._plans.move(*facts, **more)
+
+
+def test_a_cancel_wins_over_a_withdrawal_that_has_not_finished(bench: ActorPlanBench) -> None:
+    plan = revised(bench, reached(bench, EDIT, FAULT))
+    correction = bench.parts.correction
+    plans: Any = HeldMoves(bench, lambda: bench.cancel(plan))
+    edits = replace(correction.sandbox_edits, plans=plans)
+    with pytest.raises(StalePlan):
+        replace(correction, sandbox_edits=edits).withdraw(plan)
+    assert bench.now(plan).state is PlanState.CANCELLED
+    bench.ensure_consistent(plan)
+
+
+def test_a_withdrawal_whose_process_died_is_repeated(bench: ActorPlanBench) -> None:
+    plan = revised(bench, reached(bench, EDIT, FAULT))
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    correction = bench.parts.correction
+    plans: Any = HeldMoves(bench, die)
+    with pytest.raises(KeyboardInterrupt):
+        replace(correction, sandbox_edits=replace(correction.sandbox_edits, plans=plans)).withdraw(plan)
+    assert bench.now(plan).state is PlanState.ERRORED
+    plan = withdrawn(bench, plan)
+    assert text(bench, plan) == "one\ntwo\n"
