@@ -1,7 +1,8 @@
 """The terminal app: the board and the conversation on one screen, plans and reviews on screens of their own.
 
 The app is a thin client: every action is a call of `Client` in a worker thread, so the screen never freezes.
-One thread reads events; bursts of them are joined, so that the screen is repainted at most 20 times a second.
+One thread reads events; bursts of them are joined, so that no part of the screen changes more than 20 times a
+second.
 Text of models, files and other users is shown as it is: escapes, markup and links in it have no effect.
 """
 
