@@ -1,14 +1,17 @@
-"""The error log: tracebacks of unexpected errors, without secrets, for a bug report.
+"""Bounded log files: the error log, with tracebacks of unexpected errors, without secrets, for a bug report;
+and streams for other logs.
 
 Commands and plans append to one file in the state directory. A full log becomes `errors.log.1`.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import tempfile
 import traceback
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import indent
@@ -17,7 +20,7 @@ from cleveragents import __version__
 from cleveragents.core.text.control_characters import escape_controls
 from cleveragents.core.text.redaction import redact_text
 
-__all__ = ["record_error"]
+__all__ = ["LogStream", "record_error"]
 
 _LOG_BOUND = 1 << 20
 
@@ -44,6 +47,24 @@ def record_error(error: BaseException, subject: str, state_directory: Path | Non
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(details)
     return name
+
+
+class LogStream(io.TextIOBase):
+    """A stream that appends to a log file. A full log becomes `NAME.log.1`; there is no other old one.
+
+    Any thread may write: each write is one append to the file, and the stream has no other state.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):  # a full disk must not fail the code that logs
+            _append(self._path, text)
+        return len(text)
 
 
 def _append(path: Path, details: str) -> str:

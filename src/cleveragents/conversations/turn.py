@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from cleveragents.actors.model.actor import Progress
+from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.actors.ports import (
     ActorRequest,
     ActorRunner,
@@ -31,6 +31,7 @@ from cleveragents.conversations.model import (
     bounded_answer,
     goal_of,
     kept_turns,
+    title_of,
     transcript_of,
 )
 from cleveragents.conversations.plan_tools import ConversationPlans, PlanTools
@@ -171,21 +172,28 @@ def needed_summary(
     turn: Turn,
     earlier: Sequence[Turn],
     stop: StopSignal,
+    told: Callable[[Progress], None],
 ) -> tuple[str, int] | None:
     """Return a summary of old turns, and the last turn that it covers, if the earlier turns exceed their
     share of the model's context. The turns that the summary leaves fit in half of the share, so the next
-    turns need no summary.
+    turns need no summary, and ask for none. If the model gives no summary, the first words of the old turns
+    replace it, and `told` gets the failure.
 
-    Return None if the turns fit, if the turn makes no model call, and if the summary fails: the prompt then
-    leaves out the oldest turns. Raises the other errors of `run_turn`.
+    Return None if the turns fit, if the turn makes no model call, and if the budget has no room for a
+    summary: the prompt then leaves out the oldest turns. Raises the other errors of `run_turn`.
     """
     old = _old(conversation, earlier, _fitting(environment, earlier))
     if goal_of(turn.question) is not None or not old or not _is_crowded(environment, conversation, earlier):
         return None
     try:
         return _summary(environment, conversation, old, stop)
-    except (ActorStopped, BudgetExhausted, ContextTooLong):
+    except BudgetExhausted:
         return None
+    except (ActorStopped, ContextTooLong) as error:
+        problem = f"{error}; later prompts have only the first words of these turns"
+        told(Progress(ProgressKind.TOOL, _COMPACTOR, "", f"summarise the turns up to {old[-1].number}"))
+        told(Progress(ProgressKind.TOOL_DONE, _COMPACTOR, "", problem, failed=True))
+        return _first_words(conversation, old), old[-1].number
 
 
 def _summary(
@@ -206,6 +214,13 @@ def _summary(
         actors=environment.actors,
     )
     return _text(environment, request, "summary"), old[-1].number
+
+
+def _first_words(conversation: Conversation, old: Sequence[Turn]) -> str:
+    """Return the beginnings of the questions that have no summary, then the summary of the turns before."""
+    lines = [f"Turn {turn.number}: {title_of(turn.question)}" for turn in _later(conversation, old)]
+    earlier = [conversation.summary] if conversation.summary else []
+    return bounded_answer("\n".join(["Questions of the user, shortened:", *lines, *earlier]))
 
 
 def _is_crowded(environment: TurnEnvironment, conversation: Conversation, earlier: Sequence[Turn]) -> bool:

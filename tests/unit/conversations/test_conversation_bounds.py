@@ -126,7 +126,7 @@ def test_a_history_that_exceeds_its_share_is_summarised_and_open_plans_stay_know
     assert len(talks.turns(talk).items) == 7, "all turns stay readable"
 
 
-@pytest.mark.parametrize(("summary", "turns", "most"), [("SUMMARY", 9, 9 + 2), (" ", 6, 99)])
+@pytest.mark.parametrize(("summary", "turns", "most"), [("SUMMARY", 9, 9 + 2), (" ", 10, 99)])
 def test_a_full_history_never_prevents_a_turn(
     server: PlanServer, summary: str, turns: int, most: int
 ) -> None:
@@ -145,6 +145,33 @@ def test_a_full_history_never_prevents_a_turn(
     talks.send(talk, f"/plan paint it {'red ' * 1000}")
     assert len(talks.wait(talk, timeout=60).plans) == 1
     assert talks.get(talk).model_calls == calls, "a plan needs no summary"
+
+
+def test_a_missing_summary_is_reported_and_not_asked_for_in_every_turn(server: PlanServer) -> None:
+    shortened = (
+        "Questions of the user, shortened:[\\s\\S]*Turn 1: question 0 about[\\s\\S]*person:\\s+question 9"
+    )
+    rules = [
+        {"when": {"system": "You summarise"}, "reply": {"text": " "}},
+        {"when": {"user": shortened}, "reply": {"text": "I know the first words."}},
+        {"reply": {"text": "Hello."}},
+    ]
+    script = server.home / "blank.yaml"
+    script.write_text(json.dumps({"version": 1, "facts": {"context_tokens": 8000}, "rules": rules}))
+    sessions = LocalClient(server.bench.container).conversations
+    session_id = sessions.create(ConversationRequest(resource="shop", model=f"scripted/{script}")).id
+    compacted, answers = [0], list[str]()
+    for number in range(10):
+        sessions.send(session_id, f"question {number} {'about ' * 200}")
+        answers.append(sessions.wait(session_id, timeout=60).answer)
+        compacted.append(sessions.get(session_id).compacted)
+    assert answers == ["Hello."] * 9 + ["I know the first words."]
+    told = "".join(one.text for one in sessions.output(session_id) if one.kind == "progress")
+    lines = [line.strip() for line in told.splitlines()]
+    attempts = [f"summarise the turns up to {last}" for last in dict.fromkeys(compacted) if last]
+    assert lines[::2] == attempts
+    assert all("later prompts have only the first words of these turns" in line for line in lines[1::2])
+    assert 1 < len(attempts) < 4
 
 
 @pytest.mark.parametrize(

@@ -378,7 +378,7 @@ class LocalConversations:
 
             conversation, environment = held, self._environment(held, root, stop, told)
             *earlier, turn = [self._with_partial(one) for one in self._parts.store.turns(held.id)]
-            summary = needed_summary(environment, held, turn, earlier, stop)
+            summary = needed_summary(environment, held, turn, earlier, stop, told)
             if summary is not None:
                 self._parts.store.summarise(held.held, summary)
                 conversation = replace(held, summary=summary[0], summary_turn=summary[1])

@@ -1,7 +1,8 @@
 """The terminal app: the board and the conversation on one screen, plans and reviews on screens of their own.
 
 The app is a thin client: every action is a call of `Client` in a worker thread, so the screen never freezes.
-One thread reads events; bursts of them are joined, so that the screen is repainted at most 20 times a second.
+One thread reads events; bursts of them are joined, so that no part of the screen changes more than 20 times a
+second.
 Text of models, files and other users is shown as it is: escapes, markup and links in it have no effect.
 """
 
@@ -13,6 +14,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import events
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.containers import Container
@@ -25,7 +27,7 @@ from cleveragents.cli.terminal_app.board import PlanBoard, PlanChosen
 from cleveragents.cli.terminal_app.conversation import ConversationPane, TurnEnded
 from cleveragents.cli.terminal_app.events import Batches, EventReader
 from cleveragents.cli.terminal_app.messages import PlanChanged
-from cleveragents.cli.terminal_app.notices import error_text, notify_error
+from cleveragents.cli.terminal_app.notices import error_text, notify_error, pasted
 from cleveragents.core.errors import CleverAgentsError, Closed
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.model.status import PlanStatus
@@ -162,6 +164,11 @@ class TerminalApp(App[None]):
     def home(self) -> Home:
         """The first screen."""
         return Home(self._conversation)
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Paste):  # guard: Textual's own fields show any character
+            event.text = pasted(event.text)
+        await super().on_event(event)
 
     async def on_mount(self) -> None:
         await self.push_screen(self.home)

@@ -43,12 +43,18 @@ class Batches(Generic[_T]):
     Cancel safety: items that are pending when the app ends are dropped.
     """
 
-    def __init__(self, receiver: MessagePump, deliver: Callable[[list[_T]], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        receiver: MessagePump,
+        deliver: Callable[[list[_T]], Awaitable[None]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._receiver = receiver
         self._deliver = deliver
+        self._clock = clock
         self._pending: OrderedDict[_T, None] = OrderedDict()
         self._scheduled = threading.Lock()
-        self._last = 0.0
+        self._last = -_BATCH_SECONDS
 
     def put(self, item: _T) -> None:
         """Add an item. Any thread may call it."""
@@ -63,11 +69,11 @@ class Batches(Generic[_T]):
             while True:  # one by one: other threads add items meanwhile
                 items.append(self._pending.popitem(last=False)[0])
         if items:
-            self._last = time.monotonic()
+            self._last = self._clock()
             await self._deliver(items)
 
     async def _schedule(self) -> None:
-        wait = self._last + _BATCH_SECONDS - time.monotonic()
+        wait = self._last + _BATCH_SECONDS - self._clock()
         if wait > 0:
             self._receiver.set_timer(wait, self._flush_scheduled)
         else:

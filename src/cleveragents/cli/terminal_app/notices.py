@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from textual.document._document import EditResult
     from textual.document._edit import Edit
 
-__all__ = ["SafeTextArea", "error_text", "notify_error", "plain"]
+__all__ = ["SafeTextArea", "error_text", "notify_error", "pasted", "plain"]
 
 _ERROR_SECONDS = 12.0
 
@@ -27,13 +27,16 @@ def plain(text: str) -> str:
     return escape_controls(text, keep_lines=True)
 
 
+def pasted(text: str) -> str:
+    """Return pasted text that cannot control the terminal, with line feeds only between its lines."""
+    return plain(text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
 class SafeTextArea(TextArea):
-    """A text field that cannot control the terminal: control characters of a paste or a file name are shown
-    escaped.
-    """
+    """A text field that cannot control the terminal: control characters of a file name are shown escaped."""
 
     def edit(self, edit: Edit) -> EditResult:
-        edit.text = plain(edit.text.replace("\r\n", "\n").replace("\r", "\n"))
+        edit.text = pasted(edit.text)
         return super().edit(edit)
 
 

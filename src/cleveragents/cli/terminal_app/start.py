@@ -13,6 +13,7 @@ import click
 
 from cleveragents.api.conversations.client import ConversationRequest
 from cleveragents.api.plans.request import Limits
+from cleveragents.config.error_log import LogStream
 from cleveragents.core.errors import CleverAgentsError
 
 if TYPE_CHECKING:
@@ -49,10 +50,8 @@ def open_app(session: Session, *, continues: bool) -> None:
 
     context = click.get_current_context()
     directory = Path(session.configuration().settings.state.directory)
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(directory / _LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     # The screen belongs to the app: whatever is logged meanwhile goes to a file.
-    with os.fdopen(descriptor, "a", encoding="utf-8") as log, redirect_stderr(log):
+    with redirect_stderr(LogStream(directory / _LOG)):
         runner = None if selected_url(context, session) else _plan_runner(session)
         client = session.client() if runner is None else _local_client(runner)
         try:

@@ -14,7 +14,7 @@ from textual.widgets import RichLog
 from cleveragents.cli.output import continued
 from cleveragents.cli.render.live_output import LiveOutput
 from cleveragents.cli.terminal_app.client_screen import formatted, visible
-from cleveragents.core.text.redaction import redact_text
+from cleveragents.core.text.redaction import PieceMask, redact_text
 
 if TYPE_CHECKING:
     from textual import events
@@ -45,13 +45,15 @@ class Transcript:
     def __init__(self, plan_id: str) -> None:
         self._plan_id = plan_id
         self._number = 0
-        self._said = ""
+        self._mask = PieceMask()
+        self._said: list[str] = []  # masked
+        self._end = ""
         self._new: deque[Entry] = deque(maxlen=_MOST_ENTRIES)
         self._output = LiveOutput(lambda line: self._add("output", line))
 
     def read(self, plans: Plans) -> tuple[list[Entry], str]:
-        """Return the entries since the last call, or the last of them, and the end of what a model says
-        now.
+        """Return the entries since the last call, or the last of them, and the end of the answer that a model
+        writes now. Its last word is shown when it is complete: it may be half a secret.
         """
         while pieces := plans.output(self._plan_id, after=self._number, limit=_PAGE):
             for piece in pieces:
@@ -61,15 +63,17 @@ class Transcript:
                 break
         entries = [*self._new]
         self._new.clear()
-        return entries, redact_text(self._said)[-_TAIL:]
+        return entries, self._end
 
     def _take(self, kind: str, text: str) -> None:
         if kind == "model":
-            self._said += text
+            self._say(self._mask.feed(text))
             return
-        if self._said.strip():
-            self._add("model", redact_text(self._said))
-        self._said = ""
+        self._say(self._mask.finish())
+        answer = "".join(self._said)
+        if answer.strip():
+            self._add("model", answer)
+        self._said, self._end = [], ""
         if kind == "output":
             self._output(text.encode("utf-8", "surrogateescape"))
             return
@@ -77,6 +81,10 @@ class Transcript:
         if kind == "progress":
             for line in text.splitlines():
                 self._add("progress", redact_text(line))
+
+    def _say(self, masked: str) -> None:
+        self._said.append(masked)
+        self._end = (self._end + masked)[-_TAIL:]
 
     def _add(self, kind: Literal["progress", "output", "model"], text: str) -> None:
         self._new.append(Entry(kind, text))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from typing import Any
 
 from textual.message_pump import MessagePump
@@ -19,13 +20,30 @@ class Loop(MessagePump):
 
     def __init__(self) -> None:
         self.callbacks: list[Callable[[], Awaitable[None]]] = []
+        self.timers: list[tuple[float, Callable[[], Awaitable[None]]]] = []
+        self.now: float | None = None
+        """The time of a clock that the test moves; without it, timers end at once."""
 
     def call_later(self, callback: Callable[..., Awaitable[None]], *args: object, **kwargs: object) -> bool:
         self.callbacks.append(callback)
         return True
 
     def set_timer(self, delay: float, callback: Any = None, **_: Any) -> Any:
-        self.callbacks.append(callback)
+        if self.now is None:
+            self.callbacks.append(callback)
+        else:
+            self.timers.append((self.now + delay, callback))
+
+    def clock(self) -> float:
+        return self.now or 0.0
+
+    def run_until(self, now: float) -> None:
+        """Let time pass, and run what is due."""
+        self.now = now
+        due = [callback for end, callback in self.timers if end <= now]
+        self.timers = [one for one in self.timers if one[0] > now]
+        self.callbacks += due
+        self.run()
 
     def run(self) -> None:
         """Run the callbacks, and those that they add."""
@@ -76,3 +94,20 @@ def test_no_item_of_any_thread_is_lost() -> None:
         loop.run()
     loop.run()
     assert sorted(seen) == list(range(THREADS * ITEMS))
+
+
+def test_a_thousand_items_a_second_are_delivered_twenty_times_a_second() -> None:
+    loop, seen, times = Loop(), list[int](), list[float]()
+
+    async def deliver(items: list[int]) -> None:
+        seen.extend(items)
+        times.append(loop.clock())
+
+    passed = Batches[int](loop, deliver, loop.clock)
+    for milliseconds in range(10_000):
+        passed.put(milliseconds)
+        loop.run_until(milliseconds / 1000)
+    assert 195 <= len(times) <= 201
+    assert min(later - before for before, later in pairwise(times)) > 0.0499
+    loop.run_until(10.05)
+    assert seen == list(range(10_000)), "the last items follow without another one"

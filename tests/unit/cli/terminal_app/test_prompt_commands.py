@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from textual.events import Paste
 from textual.pilot import Pilot
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 from cleveragents.api.client import Client, LocalClient
 from cleveragents.api.conversations.client import ConversationRequest
 from cleveragents.api.plans.request import PlanRequest
 from cleveragents.cli.terminal_app.app import TerminalApp
+from cleveragents.cli.terminal_app.dialogs import ActionDialog, DialogChoice, DialogField, DialogQuestion
 from cleveragents.cli.terminal_app.information import Information
 from cleveragents.cli.terminal_app.plan_screen import PlanScreen
 from cleveragents.cli.terminal_app.start import repository_files
@@ -183,12 +185,32 @@ def test_esc_pauses_the_highlighted_plan(client: Client) -> None:
 
 
 def test_a_paste_cannot_control_the_terminal(client: Client) -> None:
+    hostile, inert = "a\x1b[2J\tb\x9b\u202e\r\nc", "a\\x1b[2J\tb\\x9b\\u202e"
+
     async def play(pilot: Pilot[None], app: TerminalApp) -> None:
         area = app.home.conversation.prompt.area
-        area.insert("a\x1b[2J\tb\r\nc")
+        app.post_message(Paste(hostile))
+        await until(pilot, lambda: bool(area.text))
+        area.insert(f"\n{hostile}")
         await pilot.pause()
-        assert area.text == "a\\x1b[2J\tb\nc"
+        assert area.text == f"{inert}\nc\n{inert}\nc"
         assert not any("\x1b" in segment.text for segment in area.render_line(0))
+        await pilot.press("ctrl+p")  # the palette of Textual
+        await until(pilot, lambda: isinstance(app.focused, Input))
+        search = app.screen.query_one(Input)
+        app.post_message(Paste(hostile))
+        await until(pilot, lambda: bool(search.value))
+        assert (search.value, search.cursor_position) == (inert, len(inert))
+        await pilot.press("escape")
+        choice, reason = (
+            DialogChoice("enter", "Cancel", lambda values, tell: ""),
+            DialogField("text", "Reason"),
+        )
+        await app.push_screen(ActionDialog(DialogQuestion("Cancel?", (), [choice], [reason])))
+        app.post_message(Paste(hostile))
+        field = app.screen.query_one(Input)
+        await until(pilot, lambda: bool(field.value))
+        assert field.value == inert
 
     drive(client, play)
 

@@ -1,0 +1,44 @@
+"""A stream for a log file that cannot fill the disk."""
+
+from __future__ import annotations
+
+import stat
+import threading
+from pathlib import Path
+
+from cleveragents.config.error_log import LogStream
+
+LINE = "x" * 1023 + "\n"
+
+
+def test_a_log_takes_bounded_space(tmp_path: Path) -> None:
+    log = tmp_path / "state/terminal-app.log"
+    stream = LogStream(log)
+    for _ in range(5_000):
+        print(LINE, file=stream, end="", flush=True)
+    kept = sorted(log.parent.iterdir())
+    assert kept == [log, log.with_suffix(".log.1")]
+    assert all(one.stat().st_size <= (1 << 20) + 2 * len(LINE) for one in kept)
+    assert set(log.read_text()) == {"x", "\n"}
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+def test_lines_of_several_threads_stay_whole(tmp_path: Path) -> None:
+    stream = LogStream(tmp_path / "a.log")
+    threads = [
+        threading.Thread(target=lambda name=name: [stream.write(f"{name * 80}\n") for _ in range(200)])
+        for name in "abcd"
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted((tmp_path / "a.log").read_text().splitlines()) == sorted(name * 80 for name in "abcd" * 200)
+
+
+def test_a_log_that_cannot_be_written_fails_nothing(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("in the way")
+    assert LogStream(tmp_path / "state/a.log").write("lost\udc80") == 5
+    (tmp_path / "link.log").symlink_to(tmp_path / "elsewhere")
+    LogStream(tmp_path / "link.log").write("not there")
+    assert not (tmp_path / "elsewhere").exists()
