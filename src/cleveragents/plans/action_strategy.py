@@ -75,7 +75,7 @@ class ActionStrategist:
 
 
 def _casting(action: Action, request: Mapping[str, JsonValue]) -> RoleAssignment | None:
-    """Return the actors of the plan: the one that the user named, or those of the action; None if none."""
+    """Return the actors of the plan: the actor that the user named, or the actors of the action, if any."""
     model = str(request.get("model") or "")
     if action.name == GOALS_ACTION and not model:
         return None  # its goals need no actor, and a person resolves their conflicts
@@ -115,7 +115,7 @@ def _step(step: Step, granted: bool) -> StrategyStep:
 
 
 def _told(step: Step) -> str:
-    """Return a name for an unnamed step: its tool and its target."""
+    """Return a label for a step without a name: its tool and its target."""
     path = step.arguments.get("path")
     words = _texts(step.arguments.get("argv")) or ((str(path),) if path else ())
     told = " ".join([step.tool, shlex.join(words)]).strip()

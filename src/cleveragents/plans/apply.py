@@ -203,10 +203,10 @@ class PlanApply:
     def commit_apart(self, plan: Plan, message: str) -> str:
         """Commit the result on top of HEAD of the user's repository, and return the commit.
 
-        Neither the plan nor a file, index or branch changes. Raises `PlanError` if the plan has required
-        checks, and neither the tree of the commit nor the result merged with the user's files is the tree
-        that they checked. Raises `StalePlan` if the plan or its result changed meanwhile; `PolicyDenied`,
-        `ApplyConflict`, `ApplyRefused`, `ApplyBusy`.
+        No plan, file, index or branch changes. If the plan has required checks, they must have passed on the
+        tree of the commit, or on the result merged with the user's files; otherwise raises `PlanError`.
+        Raises `StalePlan` if the plan or its result changed meanwhile; `PolicyDenied`, `ApplyConflict`,
+        `ApplyRefused`, `ApplyBusy`.
         """
         strategy = self._ensure_may_apply(plan)
         sandbox = self.sandboxes.open(plan.id)
@@ -290,8 +290,8 @@ class PlanApply:
     def settle(self) -> None:
         """Complete or roll back every apply that a dead process left unfinished, and update its plan.
 
-        An apply and the new state of its plan are completed in one transaction. So a plan that is still
-        applying although no process applies it was rolled back.
+        One transaction completes an apply and moves its plan. So a plan that is in state applying, while no
+        process applies it, was rolled back.
         """
         self.applier.recover()
         for plan in self.plans.list(states=(PlanState.PROCESSING, PlanState.QUEUED), limit=_MOST):
@@ -311,20 +311,22 @@ class PlanApply:
         return plan
 
     def is_left_half_done(self, plan: Plan) -> bool:
-        """Return whether only `give_up` can end the plan: its interrupted apply could not be settled."""
+        """Return whether the interrupted apply of the plan could not be settled, so that only `give_up` can
+        end it.
+        """
         if self.applier.is_busy_here(plan.resource):
             return False
         return plan.id in self.applier.undecided() or self._is_lost(plan)
 
     def _is_lost(self, plan: Plan) -> bool:
-        """Return whether another machine applies the plan to its own files. If that machine is gone, the
-        apply is never settled.
+        """Return whether the apply belongs to another machine. If that machine is gone, the apply is never
+        settled.
         """
         running = plan.phase is Phase.APPLY and plan.state.running
         return running and remote_of(plan.resource) is None and self.is_elsewhere(plan.id)
 
     def _isolated(self, plan: Plan) -> None:
-        """Settle one plan; a failure is logged and does not stop the others."""
+        """Settle one plan. A failure is logged, so that other plans are still settled."""
         try:
             self._settle(plan)
         except (CleverAgentsError, OSError) as error:
@@ -428,7 +430,9 @@ class PlanApply:
             self._move(plan, *obstacle_of(error), _fence_beside(plan, fence))
 
     def _undecided(self, plan: Plan, error: BaseException, fence: Fence | None) -> None:
-        """Record that the outcome of a push is unknown, so that the plan does not count as unapplied."""
+        """Record that the outcome of a push is unknown. The plan then counts neither as applied nor as
+        unapplied.
+        """
         known = plan.phase_state == (Phase.APPLY, PlanState.PROCESSING)
         text = unknown(error)
         if not known or not isinstance(error, RemoteUnreachable) or plan.error == text:
@@ -472,8 +476,8 @@ class PlanApply:
 
 
 def _fence_beside(plan: Plan, fence: Fence | None) -> Fence | None:
-    """Return the fence, or None for a local directory: there the lock holder owns the apply, even if its job
-    has ended.
+    """Return the fence; None for a local directory, where the holder of the lock owns the apply, even after
+    its job has ended.
     """
     return None if remote_of(plan.resource) is None else fence
 

@@ -71,7 +71,7 @@ def title_of(plan: Plan) -> str:
 
 
 def title_with_goal(plan: Plan) -> str:
-    """Return the title, followed by the goal if it says more."""
+    """Return the title, followed by the goal if the two differ."""
     title, goal = title_of(plan), _goal_of(plan)
     return title if goal == title else f"{title}: {goal}"
 
@@ -143,7 +143,7 @@ def left_out_text(parts: FamilyParts, plan: Plan) -> str:
 
 
 def count_of_parts(parts: FamilyParts, plan: Plan) -> str:
-    """Return `3/5`: how many of the planned sub-plans are done; empty if there are none."""
+    """Return the number of finished and of planned sub-plans, as in `3/5`; empty if there are none."""
     children = parts.plans.children(plan.id)
     wanted = max(wanted_parts(plan), len(children))
     done = sum(child.phase_state == _DONE for child in children)

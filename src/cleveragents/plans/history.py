@@ -1,16 +1,16 @@
 """The history of a plan, read from its records: file states, the result, and the time spent.
 
-The records are the truth and the sandbox follows them: after an interruption it is restored to match. Records
-are never removed; a rollback is one more entry that leads back. The result of a plan is the sum of its
-recorded changes, less those that the reviewer left out.
+The records are authoritative: after an interruption, the sandbox is restored to match them. Records are never
+removed; a rollback adds an entry that reverts earlier ones. The result of a plan is the sum of its recorded
+changes, without the changes that a person left out.
 
 A rebase moves the base of a plan: from then on its changes are those since the files of the repository that
-the rebase merged. The sandbox keeps the base that it was created with, and all records start from that one.
-So a rollback of the rebase restores the earlier base.
+the rebase merged. The sandbox keeps its original base, and all records start from the original base. So a
+rollback of the rebase restores the earlier base.
 
-A tree of plans spends the time in which at least one of its calls runs. Plans that run at the same time share
-that time, and while all of them wait none is spent. A running call counts until now. If its worker is silent,
-it counts until shortly after the last heartbeat.
+A tree of plans spends the time in which at least one of its calls runs. Time in which several plans run
+counts once, and time in which all of them wait does not count. A running call counts until now; if its worker
+is silent, the call counts until shortly after the last heartbeat.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class PlanHistory:
         self._calls = calls
 
     def changes(self, plan_id: str, *, after: str | None = None) -> Sequence[RecordedChange]:
-        """Return every recorded change of the plan, in the order in which its changesets started; with
-        `after`, only those of changesets that started after that one.
+        """Return every recorded change of the plan, in the order in which the changesets started. With
+        `after`, return only changes of changesets that started after the changeset `after`.
         """
         return [
             change
@@ -98,7 +98,9 @@ class PlanHistory:
         return sandbox.base if rebase is None else MergeOutcome.of_call(rebase).theirs
 
     def own_states(self, plan_id: str, sandbox: Sandbox) -> dict[str, FileState | None]:
-        """Return the state of every file that the plan changed since its base, the one of the last rebase."""
+        """Return the state of every file that the plan changed since its base, which is the base of the last
+        rebase, if any.
+        """
         states, base = self.states(plan_id), self.base(plan_id, sandbox)
         if base == sandbox.base:
             return states
@@ -189,7 +191,7 @@ class PlanHistory:
 
 
 def named(paths: Iterable[str]) -> str:
-    """Return the first few paths, and how many more there are."""
+    """Return the first few paths and the number of further ones, as text."""
     first = list(paths)
     more = f" and {len(first) - _NAMED} more" if len(first) > _NAMED else ""
     return ", ".join(first[:_NAMED]) + more

@@ -1,8 +1,8 @@
 """Actions of a person on plans: create, approve, answer, cancel, resume, discard.
 
-A running plan belongs to the job that runs it. A cancel is therefore sent to the job, and the owner of the
-job moves the plan. This module moves the plan only if no owner is alive. `reconciled` updates a plan whose
-job ended without moving it.
+A running plan belongs to the job that runs it, so a cancel is sent to the job, and the worker that owns the
+job moves the plan. This module moves the plan only if no such worker is alive. `reconciled` updates a plan
+whose job ended without moving it.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class PlanLifecycle:
 
         If the plan failed at a call, that call is made again; earlier calls are not. A job of the plan that
         has no owner is reused, because a second job would compete with it. With `model`, the actors of the
-        plan use that model from now on. Its sub-plans resume as well, except cancelled sub-plans that the
-        error of the plan names.
+        plan use that model from now on. Its sub-plans are resumed as well, except the cancelled sub-plans
+        that the error of the plan names.
 
         Raises `PlanError` if the plan runs, waits for approval, is being cancelled, is merged or has ended;
         `NeedsHuman` if its sandbox has unrecorded edits.
@@ -285,7 +285,7 @@ class PlanLifecycle:
     def cancel_children(self, plan: Plan, reason: str) -> None:
         """Cancel every unfinished plan below this one.
 
-        Call it after the plan itself has ended: then it gets no more sub-plans, and none is missed.
+        Call this after the plan itself has ended, because an ended plan gets no more sub-plans.
         """
         for child in self.plans.children(plan.id):
             if child.phase_state != (Phase.EXECUTE, PlanState.COMPLETE):
@@ -404,8 +404,8 @@ class PlanLifecycle:
             return replace(plan, error=f"the state of the plan could not be updated: {error}")
 
     def _resume_children(self, plan: Plan, model: str | None) -> None:
-        """Resume the sub-plans that failed, lost their worker, or wait for something that a person has
-        provided.
+        """Resume the sub-plans that failed, that lost their worker, or whose pending request a person has
+        answered.
         """
         for child in self._children_wanted(plan):
             child = self._settled(self.reconciled(child))
@@ -465,8 +465,8 @@ class PlanLifecycle:
     def _end_calls(self, plan: Plan, state: PlanState, error: str) -> None:
         """End the open calls of a plan that is cancelled or discarded, and record their changes.
 
-        Call it before the plan moves: after a crash in between, the next process repeats it. The open calls
-        of a plan that is only stopped stay open; a resume makes them again.
+        Call this before the plan moves, so that after a crash the next process repeats the call. The open
+        calls of a plan that is only stopped stay open; a resume makes them again.
         """
         if state is PlanState.REJECTED:
             self.sandbox_edits.end_calls(plan, "the plan was discarded")
@@ -499,7 +499,7 @@ class PlanLifecycle:
 
 
 def _is_settled(plan: Plan) -> bool:
-    """Return whether the plan has not started, is complete or failed, so that there is nothing to stop."""
+    """Return whether there is nothing to stop: the plan has not started, is complete or has failed."""
     if plan.phase is Phase.ACTION:  # guard: a failed plan in this phase could not be resumed
         return True
     return plan.state is PlanState.ERRORED or plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE)

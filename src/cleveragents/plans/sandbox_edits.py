@@ -109,9 +109,9 @@ class SandboxEdits:
             return self._brought_over(plan_id, edits, sandbox)
 
     def ensure_taken_in(self, plan: Plan) -> None:
-        """Raise `NeedsHuman` if the sandbox has unrecorded edits, which a run would throw away.
+        """Raise `NeedsHuman` if the sandbox has unrecorded edits, which a run would discard.
 
-        The sandbox is locked meanwhile, so the changes of another run or rollback do not count as edits.
+        The sandbox is locked during the check, so changes of another run or rollback do not count as edits.
         Raises `PlanError`, `StalePlan` if the plan continued meanwhile.
         """
         with suppress(SandboxMissing), self.idle(plan) as sandbox:
@@ -135,7 +135,7 @@ class SandboxEdits:
 
     @contextmanager
     def unmerged(self, plan: Plan) -> Iterator[None]:
-        """Keep a sub-plan from being merged during the block, in which a person acts on it.
+        """Prevent the merge of a sub-plan during the block, in which a person acts on it.
 
         Raises `PlanError` if it is already merged, because the action would have no effect; `SandboxBusy`.
         """

@@ -1,10 +1,10 @@
 """The end of a tool call: its changes are recorded under it, once, and its outcome is stored.
 
-A process may die at any step; the next process that resumes, cancels or views the plan repeats the same
-steps. So each step depends only on what is recorded by then. All changes of a call are recorded at once. A
-changeset with entries is therefore complete; further changes come from a person and are recorded as a
-separate call. A closed changeset without entries was abandoned by a run that died before it repeated the
-call; the changes of the call go into a new changeset.
+A process may die at any step. The next process that resumes, cancels or views the plan repeats the same
+steps, so each step depends only on earlier records. All changes of a call are recorded at once. A changeset
+with entries is therefore complete; further changes come from a person and are recorded as a separate call. A
+closed changeset without entries belongs to a run that died before it could repeat the call; the changes of
+the call go into a new changeset.
 
 `CallCommands` runs the commands of one call in its sandbox, within its permissions and its time limit.
 """
@@ -143,8 +143,8 @@ class CallLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallCommands:
-    """The commands of one call. `network`: every call may use the network; if not, `is_approved` returns
-    whether this call may. `network_denied`: the policy denies the network. `ended` stops a command without
+    """The commands of one call. `network`: all calls may use the network; if false, `is_approved` decides for
+    this call. `network_denied`: the policy denies the network. Setting `ended` stops a command without
     cancelling the call.
     """
 

@@ -5,9 +5,10 @@ losing anything:
 
     started ─▶ (the tool works) ─▶ ending, with its result ─▶ (its changes are recorded) ─▶ ended | failed
 
-The next run looks at the state of the call. A *started* call was interrupted: the sandbox is restored to its
-recorded state, and the call is made again. In an *ending* call the tool had finished, and the sandbox is
-unchanged since: only the recording is completed. For an ended or failed call, the stored result is returned.
+The next run reads the state of the call. If the call is *started*, it was interrupted: the sandbox is
+restored to its recorded state, and the call is made again. If the call is *ending*, its tool has finished,
+and the sandbox has not changed since: only the recording is completed. If the call is ended or failed, its
+stored result is returned.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ class CallRequest:
     """A requested call. `step` is its permanent name: a finished step is not repeated. Several calls of one
     step are named `step.id`, as in `ToolCall`.
 
-    `granted`: a person has approved exactly this before, so a command needs no further approval. `ended`
-    stops the commands of the call without cancelling it. `on_output` receives their output.
+    `granted`: a person has already approved exactly this request, so its command needs no further approval.
+    `ended` stops the commands of the call without cancelling it. `on_output` receives their output.
     """
 
     step: str
@@ -136,7 +137,8 @@ class ToolExecution:
         return self._filing.finish(call, self.sandbox, self._fold)
 
     def call(self, request: CallRequest) -> ToolCall:
-        """Make the call, record it and return it; its `error` says what the tool refused or could not do.
+        """Make the call, record it and return it. If the tool refused or failed, the `error` of the call has
+        the reason.
 
         Raises `NeedsHuman` if the policy requires approval; `PolicyDenied`; `Cancelled`.
         """
@@ -192,7 +194,7 @@ class ToolExecution:
             return self._filing.file(call, self._unrecorded())
 
     def undo(self, step: str, states: Mapping[str, FileState | None], reason: str) -> ToolCall:
-        """Set the files of the sandbox to earlier states and record that as a call.
+        """Restore files of the sandbox to earlier states, as a recorded call.
 
         If the process dies before the call is recorded, nothing is undone: the next run restores the sandbox
         to the records.
@@ -224,16 +226,18 @@ class ToolExecution:
 
     @property
     def network(self) -> bool:
-        """Whether commands may use the network without approval, which a running command cannot request."""
+        """Whether commands may use the network without approval. A running command cannot request approval.
+        """
         return self.policy.verdict(Capability.NETWORK) is Verdict.ALLOW
 
     @property
     def network_denied(self) -> bool:
-        """Whether the policy denies the network. Then a command that cannot be isolated is refused."""
+        """Whether the policy denies the network. If so, commands that cannot be isolated are refused."""
         return self.policy.verdict(Capability.NETWORK) is Verdict.DENY
 
     def verdict(self, capability: Capability) -> Verdict:
-        """Return the verdict of the policy, given whether commands are isolated here."""
+        """Return the verdict of the policy, which depends on whether commands are isolated on this machine.
+        """
         if capability is not Capability.COMMAND:
             return self.policy.verdict(capability)
         return self.policy.command_verdict(isolated=self.commands.isolates, by_agent=self.by_agent)
@@ -322,8 +326,8 @@ class ToolExecution:
         return approval_digest(self._plan_id, tool, arguments)
 
     def _still_meant(self, request: CallRequest, earlier: ToolCall | None) -> ToolCall | None:
-        """Return the earlier call of the step, or None if a person was asked about other arguments, or a rule
-        approved it.
+        """Return the earlier call of the step; None if a rule approved it, or if a person was asked about
+        other arguments.
         """
         if earlier is not None and earlier.rule is not None:
             # The rule may be revoked by now, or not cover these arguments
@@ -341,8 +345,8 @@ class ToolExecution:
         return None
 
     def _requested(self, request: CallRequest) -> ToolCall:
-        """Record the request for approval. A person decides by the arguments it shows, so only known secrets
-        are masked: masking by name or shape could hide code.
+        """Record the request for approval. In its arguments, which a person reads, only known secrets are
+        masked: masking by name or shape could hide code.
         """
         shown = freeze(redact_known(request.arguments))
         assert isinstance(shown, FrozenObject)
@@ -493,7 +497,7 @@ def _masked(result: JsonValue, tool: Tool) -> object:
 
 
 def _request_of(call: ToolCall) -> str:
-    """Return what the call asks to do, on one line, such as: run `pytest -q`."""
+    """Return a description of the call on one line, such as: run `pytest -q`."""
     arguments = call.arguments
     if call.tool == MCP:
         return server_request(arguments)

@@ -97,8 +97,8 @@ def client_queue(home: str) -> str:
 
 
 def home_queue(home: str | None) -> str:
-    """Return the queue for plans on a local directory, which only workers with the state directory `home`
-    serve; without `home`, the shared queue.
+    """Return the queue for plans on a local directory. Only workers with the state directory `home` serve
+    this queue. Without `home`, return the shared queue.
     """
     return SHARED_QUEUE if home is None else f"{SHARED_QUEUE}@{home}"
 
@@ -110,7 +110,7 @@ def queue_of(request: Mapping[str, JsonValue]) -> str:
 
 
 def project_lane(name: str) -> str:
-    """Return the name of the concurrency limit for all jobs of a project."""
+    """Return the name of the group of all jobs of a project, for its concurrency limit."""
     return f"project:{name}"
 
 

@@ -1,4 +1,4 @@
-"""Plans: a goal on its way through four phases, as an explicit state machine.
+"""Plans as a state machine: a goal goes through four phases.
 
     action ─▶ strategize ─▶ execute ─▶ apply
        each: queued ─▶ processing ─▶ complete | errored | cancelled;  processing ─▶ waiting ─▶ queued
@@ -69,7 +69,7 @@ _APPLIED, _CON, _REJ = PlanState.APPLIED, PlanState.CONSTRAINED, PlanState.REJEC
 
 
 def _moves(phase: Phase, then: PhaseState | None) -> dict[PhaseState, frozenset[PhaseState]]:
-    """Return the moves within a phase, which are the same in every phase, and the move to the next phase."""
+    """Return the moves within a phase, and the move to the next phase. Every phase has the same moves."""
     onward = {then} if then else set()
     return {
         (phase, _Q): frozenset({(phase, _PR), (phase, _ERR), (phase, _CAN)}),

@@ -51,7 +51,8 @@ class StrategyStep:
     def problem_with(self, call: ToolCall) -> str | None:
         """Return why this call does not complete the step, or None if it does.
 
-        One of several calls of a step never fails the step: the model that made it can try something else.
+        If a step has several calls, none of them alone fails the step, because its model can try something
+        else.
         """
         if self.continue_on_failure or call.is_part:
             return None
@@ -72,8 +73,9 @@ class Task:
 
     A `sub_plan` runs as a separate plan in its own sandbox, in parallel with others; `request` holds what
     differs from its parent (action, arguments, actor, model, checks …). `decisions` are the numbers of the
-    decisions it carries out: if one of them is corrected, its work is reverted. `round` is how often the plan
-    had gone back to Strategize when the task was planned. `place` is its original number, if that changed.
+    decisions that the task carries out: if one of them is corrected, the work of the task is reverted.
+    `round` counts the returns of the plan to Strategize before the task was planned. `place` is the original
+    number of the task, if it changed.
     """
 
     name: str

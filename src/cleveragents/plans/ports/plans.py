@@ -100,7 +100,9 @@ class PlanOutput(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlanJobRun:
-    """The times of the job that runs a plan now: claimable from `since` on, last heartbeat at `seen`."""
+    """The times of the current job of a plan: it can be claimed from `since` on, and its last heartbeat was
+    at `seen`.
+    """
 
     since: datetime
     seen: datetime
@@ -109,7 +111,8 @@ class PlanJobRun:
 @dataclass(frozen=True, slots=True)
 class CallTimes:
     """The times of one call. If the call needed approval, `ran_seconds` is its duration after the approval. A
-    call without an end is running or was interrupted; `run`, the current job of the plan, tells which.
+    call without an end is running or was interrupted; `run`, the current job of the plan, distinguishes the
+    two.
     """
 
     began: datetime

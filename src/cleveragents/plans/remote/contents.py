@@ -3,8 +3,8 @@
 A sandbox holds the contents of its plan's changes and is lost with its machine. For a plan on a remote, each
 content is also stored in the database before the record that names it, so that no record lacks its content.
 
-Every tree of plans has its own copies, even of equal contents. They are deleted with their tree, so that a
-deletion never removes contents that another tree is about to record.
+Every tree of plans has its own copies, even of equal contents. So the deletion of a tree never removes
+contents that another tree is about to record.
 """
 
 from __future__ import annotations

@@ -224,7 +224,8 @@ class SqlPlanStore:
         scope: ProjectScope = None,
     ) -> Sequence[Plan]:
         """Return up to `limit` plans in the projects of `scope`, ordered by id, that come after the id
-        `after`, in any of `states` (empty: all). They come without their answers, which may be long.
+        `after`, in any of `states` (empty: all). The plans are returned without their answers, which may be
+        long.
         """
         ensure_storable("a list of plans", {"after": after})
         query = _LISTED.order_by(plans.c.id.desc() if newest_first else plans.c.id).limit(limit)

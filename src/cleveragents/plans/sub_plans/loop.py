@@ -1,8 +1,8 @@
 """The loop of a parent plan: merge finished sub-plans, start ready ones, do its own tasks, wait for the rest.
 
-Only the parent's own job touches the parent. The job ends when there is nothing to do but wait, so a waiting
-plan occupies no worker; a sub-plan that comes to rest queues it again (`PlanQueue.wake`). All facts are read
-from records, so a parent that was killed anywhere simply runs again.
+Only the parent's own job touches the parent. The job ends when only waiting is left, so a waiting plan
+occupies no worker. A sub-plan that ends or needs a person queues the parent again (`PlanQueue.wake`). All
+facts are read from records, so a parent that was killed at any point runs again.
 
 A merge is a recorded call of the parent and goes through the states of every call, so it may be killed
 anywhere:
@@ -11,7 +11,8 @@ anywhere:
 
 For a *started* merge, `ToolExecution.settle` has restored the files, and the merge is made again. For an
 *ending* merge, the result names the merged tree, and the recording is completed from that tree. Only this
-call says whether a sub-plan is merged: a rolled-back merge does not count, so a resumed parent merges again.
+call determines whether a sub-plan is merged. A rolled-back merge does not count, so a resumed parent merges
+again.
 """
 
 from __future__ import annotations

@@ -79,9 +79,9 @@ _HEADER_LINES = 3
 class Block:
     """One block of an answer, as it was written in `raw`.
 
-    `path` is empty if the lines above name none. `explicit` says that the path stands alone, so that it may
-    be a new file; a path in a sentence or in a comment of the code only refers to a file that exists. `raw`
-    begins where the path is, because a file can hold everything from there on.
+    `path` is empty if the lines above the block name no path. `explicit`: the path stands alone, so it may
+    name a new file; a path in a sentence or in a comment names an existing file only. `raw` begins at the
+    path.
     """
 
     path: str
@@ -292,8 +292,8 @@ def files_in(text: str, files: SandboxFiles) -> list[str]:
 def is_protected(path: str, old: str | None, goal: str) -> bool:
     """Return whether the file is a test, or decides which tests run, and the goal does not ask to change it.
 
-    "The tests in test_names.py must pass" names a test without asking to change it. A new test is no danger
-    to the others, but a new `conftest.py` is.
+    "The tests in test_names.py must pass" names a test without asking to change it. A new test file is not
+    protected, because it cannot affect other tests. A new `conftest.py` is protected.
     """
     name = PurePosixPath(path).name
     decides = name in _DECIDE_TESTS

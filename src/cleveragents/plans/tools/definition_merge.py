@@ -3,7 +3,7 @@
 Small models answer with the functions they changed, not with the whole file. A definition of the piece
 replaces the definition of the same name in the file, a new definition is added, missing imports are added,
 and everything else in the file stays as it is. Nothing is ever deleted. The grammars of the code search find
-the definitions, so the merge works for every language that has one.
+the definitions, so the merge works for every language with such a grammar.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OPENERS, _CLOSERS = "([{", ")]}"
 
 
 class MergeRefused(ValueError):
-    """The piece cannot be merged. The text says why, to the model that wrote it."""
+    """The piece cannot be merged. The text tells the reason to the model that wrote the piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ def elision_in(code: str) -> str | None:
 
 
 def names_in(path: str, code: str, *, nested: bool = False) -> tuple[str, ...]:
-    """Return the names of the functions, classes and similar definitions of a piece of code: the outermost
-    ones, or also those inside them.
+    """Return the names of the functions, classes and similar definitions in a piece of code: only the
+    outermost ones, or also nested ones.
     """
     analysis = analyse(path, code.encode())
     definitions = analysis.definitions if nested else _tops(analysis)
