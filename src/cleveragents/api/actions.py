@@ -1,6 +1,6 @@
 """Actions, the templates of plans: list, get, add and remove them.
 
-Secrets are masked in views, but not in stored actions, because plans run those.
+Secrets are masked in views. They are not masked in stored actions, because plans run these.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class ActionView:
 class Actions(Protocol):
     """The actions for plans: built-in, of the users, and of one repository.
 
-    The repository is that of a `resource`, or the one around the directory `repository` of this machine,
-    which only a local client of the owner can read.
+    The repository is that of a `resource`, or the repository around the directory `repository` of this
+    machine, which only a local client of the owner can read.
     """
 
     def list(

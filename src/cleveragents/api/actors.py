@@ -122,8 +122,8 @@ class ActorVerdict:
 class Actors(Protocol):
     """The actors for plans: built-in, of the users, and of one repository.
 
-    The repository is that of a `resource`, or the one around the directory `repository` of this machine,
-    which only a local client of the owner can read.
+    The repository is that of a `resource`, or the repository around the directory `repository` of this
+    machine, which only a local client of the owner can read.
     """
 
     def list(

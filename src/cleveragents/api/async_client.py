@@ -5,7 +5,7 @@
         async for piece in client.plans.watch(plan.id):
             print(piece.text, end="")
 
-The methods are those of `Client`; each is wrapped when it is called. `async_client.pyi` contains their
+`AsyncClient` has the methods of `Client`, each wrapped at its call. `async_client.pyi` contains their
 signatures. `python -m tools.async_stub` generates that file from the protocols, and a test checks that it is
 up to date.
 """

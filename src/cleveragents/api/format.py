@@ -52,7 +52,7 @@ def ago(moment: datetime, now: datetime) -> str:
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Return `1 event` or `2 events`. Pass an irregular plural."""
+    """Return the number with the noun, as in `1 event` or `2 events`. `plural` is for irregular nouns."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 

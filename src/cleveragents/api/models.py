@@ -94,7 +94,7 @@ class Models(Protocol):
         """
 
     def get(self, name: str) -> ModelView:
-        """Return what is known about a model, listed or not. Raises `UnknownModel`.
+        """Return the price, limits and key of a model, which need not be listed. Raises `UnknownModel`.
 
         A script model is a file. For it, raises `NotAllowed` unless the user is an operator of some project.
         """

@@ -229,7 +229,7 @@ def add_directory(store: SqlProjectStore, name: str, project: str, path: Path, *
 
 @dataclass(frozen=True, slots=True)
 class _NewRemote:
-    """A git remote to add. With `asked`, the remote is asked whether it has the branch."""
+    """A git remote to add. With `asked`, the branch is looked up at the remote first."""
 
     name: str
     project: str
@@ -239,8 +239,8 @@ class _NewRemote:
 
 
 def _add_remote(container: Container, new: _NewRemote) -> tuple[Resource, str | None]:
-    """Register the remote. Return the resource, and a warning if the remote does not respond to this machine;
-    workers elsewhere may reach it.
+    """Register the remote. Return the resource, and a warning if the remote does not respond to this machine.
+    (Other machines may reach it.)
 
     Raises `InvalidResource` if it responds but lacks the branch, and the errors of `add_resource`.
     """
@@ -291,7 +291,7 @@ def known_place_of(container: Container, resource: Resource) -> Path | None:
 def trusted_place_of(container: Container, resource: Resource) -> Path:
     """Return the key under which trust in the resource is stored.
 
-    Neither a remote nor a file is read, so that trust can be revoked even if they are gone.
+    No remote or file is read, so that trust in a deleted repository can be revoked.
     """
     from cleveragents.access.model.project import remote_of, resource_of
 

@@ -1,6 +1,6 @@
 """Search over plans: goals, answers, transcripts and changes, with the text around each match.
 
-A match in a masked part of a text does not count: a search must not confirm a guess at a secret.
+A match in a masked part of a text does not count, because a search must not confirm a guessed secret.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def found_plans(access: Access, text: str, project: str | None, limit: int) -> t
 def first_matches(
     texts: Iterable[FoundText], wanted: str, limit: int, mask: Callable[[str], str] = redact_text
 ) -> Mapping[str, Sequence[TextMatch]]:
-    """Return the first matches of the first `limit` plans, by the id of the plan. `texts` has the texts of a
-    plan one after another.
+    """Return the first matches of the first `limit` plans, by the id of the plan. In `texts`, the texts of
+    one plan must be adjacent.
 
     At most 400 texts with 4,000,000 characters are masked; later texts are not searched.
     """

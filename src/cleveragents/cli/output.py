@@ -101,8 +101,8 @@ def printable(text: str) -> str:
 
 
 def continued(text: str) -> list[str]:
-    """Return the lines of the text, all but the first indented, so that they do not look like separate
-    messages.
+    """Return the lines of the text. All lines except the first are indented, so that they do not look like
+    separate messages.
     """
     first, *others = text.rstrip("\n").split("\n")
     return [first, *(f"  {other}".rstrip() for other in others)]
@@ -159,8 +159,8 @@ def console(stream: TextIO | None = None, **options: Any) -> Console:
 
 
 def progress(message: str) -> None:
-    """Print a line about work in progress on stderr. On a terminal it is broken between words, unless it is
-    indented: indented lines are commands or parts of files.
+    """Print a line about work in progress on stderr. On a terminal, a long line is broken between words.
+    Indented lines, which are commands or parts of files, are not broken.
     """
     shown = printable(message)
     lines = [shown] if shown.startswith(" ") else in_lines(shown, sys.stderr)

@@ -1,6 +1,6 @@
 """Apply and undo as jobs: requested by a person, done by a worker.
 
-If the job fails, the state and error of the plan say why.
+If the job fails, the plan stores the reason in its state and error.
 """
 
 from __future__ import annotations
@@ -160,8 +160,8 @@ def _submitted(container: Container, plan: Plan, what: str, deed: _Deed) -> Job:
 
 
 def _queue_for(container: Container, plan: Plan) -> str:
-    """Return the queue for the plan's job. For a plan that ran without a queue, it is the queue of the
-    machine that has its sandbox.
+    """Return the queue for the plan's job. For a plan without a queue, this is the queue of the machine that
+    has its sandbox.
     """
     asked = queue_of(plan.request)
     if asked or remote_of(plan.resource) is not None:

@@ -75,7 +75,7 @@ def needs_of(parts: PlanParts, plan: Plan) -> str | None:
 
 
 def is_at_rest(plan: Plan) -> bool:
-    """Return whether no worker runs the plan, and none will until a person acts."""
+    """Return whether no worker runs the plan, or will run it before a person acts."""
     has_active_sub_plans = waits_for_sub_plans(plan) and not asked_below(plan)
     return not (plan.state.running or should_run(plan) or has_active_sub_plans)
 

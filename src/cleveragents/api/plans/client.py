@@ -75,7 +75,7 @@ class Plans(Protocol):
 
     def search(self, text: str, *, project: str | None = None, limit: int = 20) -> tuple[FoundPlan, ...]:
         """Return the plans whose goal, answer, transcript or changes contain the text, newest first. Case is
-        ignored, and masked texts are not found.
+        ignored, and matches in masked parts do not count.
 
         Reads the latest 1,000 plans, and at most 400 texts that contain the query. Raises `RequestRefused`
         unless the text has 2 to 200 characters.
@@ -94,10 +94,12 @@ class Plans(Protocol):
         """
 
     def watch(self, plan_id: str) -> Iterator[OutputView]:
-        """Yield the output of the plan from the beginning, until the plan rests or needs a person."""
+        """Yield the output of the plan from the beginning, until no worker runs it: it has ended, is ready or
+        needs a person.
+        """
 
     def wait(self, plan_id: str, *, timeout: float | None = None) -> PlanView:
-        """Wait until the plan rests or needs a person, and return it. Raises `DeadlineExceeded`."""
+        """Wait until no worker runs the plan, as in `watch`, and return it. Raises `DeadlineExceeded`."""
 
     def pause(self, plan_id: str) -> PlanView:
         """Stop a running plan and its sub-plans so that they can be resumed or corrected. Returns at once;
@@ -246,8 +248,8 @@ class Plans(Protocol):
 
     def rebase(self, plan_id: str) -> PlanView:
         """Merge the result with the current files of the repository, in the sandbox, and continue the plan:
-        its agent resolves conflicts, and its checks run again. If the repository has not changed since, the
-        plan stays as it is. Raises `PlanError`, `NeedsHuman`, `StalePlan`.
+        its agent resolves conflicts, and its checks run again. If the repository has not changed since the
+        plan's base, nothing happens. Raises `PlanError`, `NeedsHuman`, `StalePlan`.
         """
 
     def resolve(self, plan_id: str, path: str, take: Take) -> PlanView:
@@ -375,7 +377,7 @@ def watched(
 ) -> Iterator[OutputView]:
     """Yield the output of a plan until it rests.
 
-    Workers store output a moment after it is printed, so reading continues for a moment after the plan rests.
+    Reading continues for a moment after the plan rests, because workers store output with a short delay.
     """
     number, pause, late = 0, LOOK_SECONDS, _LATE_LOOKS
     while True:

@@ -110,8 +110,8 @@ def answer_call(
 def _ensure_first(parts: PlanParts, plan: Plan, call: ToolCall) -> None:
     """Raise `PlanError` if an answer without a call number may be meant for an earlier call.
 
-    Otherwise, if two people approve the same request, the second would approve the next request without
-    having seen it.
+    Without this check, if two people approve the same request, the second approval would apply to the next
+    request, which nobody has seen.
     """
     before = [one.number for one in parts.history.calls(plan.id) if one.approval is not None]
     if before:  # guard: an answer is for the call that was seen
@@ -159,8 +159,8 @@ def _first_question(parts: PlanParts, plan: Plan) -> str:
 def resume(parts: PlanParts, plan_id: str, *, model: str | None, limits: BudgetLimits) -> Plan:
     """Queue the plan to continue, with this model and these limits, if given.
 
-    They are checked before anything moves: `RequestRefused`, `PriceUnknown`. Raises `PlanError`,
-    `NeedsHuman`, `StalePlan`.
+    Model and limits are checked before the plan moves: raises `RequestRefused`, `PriceUnknown`. Raises
+    `PlanError`, `NeedsHuman`, `StalePlan`.
     """
     parts.apply.settle()
     plan = find_plan(parts, plan_id)
@@ -235,15 +235,15 @@ def _is_registered(access: Access, root: Plan) -> bool:
 
 
 def _has_owner(parts: PlanParts, plan: Plan) -> bool:
-    """Return whether a command runs the plan or is about to."""
+    """Return whether a command runs the plan or is about to run it."""
     job = parts.lifecycle.queueing.job_of(plan) if should_run(plan) else None
     return job is not None and (job.state is JobState.QUEUED or parts.lifecycle.has_worker(plan))
 
 
 @contextmanager
 def adopted(access: Access, plan: Plan) -> Iterator[Plan]:
-    """Yield the plan for an action, after which the workers of this machine continue it. If the action is
-    refused, the plan stays with the terminal. A plan of a queue is yielded unchanged.
+    """Yield the plan for an action, after which the workers of this machine continue the plan. If the action
+    is refused, the plan stays with the command that created it. A plan of a queue is yielded unchanged.
 
     Raises `PlanError` with the reason if no worker can continue it; `StalePlan` if it moved meanwhile.
     """

@@ -112,7 +112,7 @@ def plan_status(parts: PlanParts, plan: Plan) -> PlanStatus:
 def status_text_of(parts: PlanParts, plan: Plan, status: PlanStatus | None = None) -> str:
     """Return the status of the plan with its explanation: `ready: the result is ready for review`.
 
-    A caller that knows the status passes it, because finding it reads the records of the plan.
+    A caller that already knows the status passes it, which saves reading the records of the plan.
     """
     status, why = status or plan_status(parts, plan), _explanation(parts, plan)
     without = left_out_text(parts, plan) if plan.state in _RESULTS else ""

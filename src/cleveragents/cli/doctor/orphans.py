@@ -1,7 +1,8 @@
 """Orphans, as checks of `agents doctor`, and their fixes.
 
 A survey changes nothing. Each orphan it finds carries a fix, unless the orphan holds changes, is locked or
-belongs to another user or state. A fix checks again before it acts, because time has passed.
+belongs to another user or state. A fix repeats the checks of the survey before it acts, because time has
+passed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _MOST_MENTIONED = 3
 
 
 class NotRemoved(Exception):
-    """An orphan was kept. The message is the reason, which the check before its fix found."""
+    """The orphan was kept, because the check before its fix found a reason. The message is this reason."""
 
 
 @dataclass(frozen=True, slots=True)

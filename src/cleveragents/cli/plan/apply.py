@@ -187,7 +187,7 @@ def apply_now(
 
 
 def wait_for_other_apply(client: Client, plan: PlanView, commit: str | None = None) -> PlanView:
-    """Return the plan; if another process applies it, wait until that is done.
+    """Return the plan. If another process applies it, first wait for the end of that apply.
 
     Raises `StalePlan`, with remedies, if the other process did not apply it. If another process works on the
     plan in any other way, a message says so.
@@ -212,8 +212,8 @@ def ensure_checked(plan: PlanView) -> None:
 
 
 def _shown(plan: PlanView) -> Callable[[str], None]:
-    """Return a function that prints the progress of an apply or undo. It leaves out lines that are printed at
-    the end anyway, by the error or by `_tell_renames`.
+    """Return a function that prints the progress of an apply or undo, without lines that the error or
+    `_tell_renames` prints at the end.
     """
     last = f"plan {plan.id} was not ", _RENAMED
     return lambda line: None if line.startswith(last) else progress(line)

@@ -153,8 +153,8 @@ def _compared(plans: Plans, between: tuple[str, str], paths: Sequence[str]) -> _
 
 
 def _outcome(name: str) -> tuple[str, int | None]:
-    """Return the plan and the correction. `PLAN` means its present result, without a correction; `PLAN@2`
-    means the result before its second correction.
+    """Return the plan and the correction that a text names. `PLAN` is the current result, without a
+    correction; `PLAN@2` is the result before the second correction.
     """
     spelt = _OUTCOME.fullmatch(name)
     if spelt is None:
@@ -288,7 +288,7 @@ def _hunk_name(file: FileDiffView, hunk: HunkView) -> str:
 
 
 def _refuse_hunk(name: str, numbers: Collection[str], plan_id: str) -> NoReturn:
-    """Raise `click.UsageError` for a name that is not that of a present hunk."""
+    """Raise `click.UsageError` for a name that no current hunk has."""
     said, show = printable(name), f"`agents plan diff {plan_id} --hunks`"
     if name in numbers:
         raise click.UsageError(f"{said} has no version; pass the full name of the hunk, as {show} prints it")

@@ -120,7 +120,8 @@ def _place(client: Client) -> str | None:
 
 def _place_to_change(client: Client) -> str:
     """Return the current repository, or else the current directory. Raises `click.UsageError` on a server
-    without a matching resource: a command acts on no plan of another repository unless the user names it.
+    without a matching resource, because a command acts on plans of other repositories only if the user names
+    them.
     """
     return _place(client) or str(Path.cwd().resolve())
 
@@ -160,7 +161,7 @@ def _is_abandoned(client: Client, plan: PlanSummary) -> bool:
 
 
 def chosen_plan(client: Client, plan_id: str | None, action: str) -> str:
-    """Return the named plan, or the only candidate of the action; of several, the one that the user chooses.
+    """Return the named plan, or the only candidate of the action, or the candidate that the user chooses.
 
     The chosen plan is printed. Raises `click.UsageError` if there is no candidate, or several without a
     terminal.

@@ -97,8 +97,8 @@ def run_until_rest(
 ) -> PlanView:
     """Return the plan once no worker runs it.
 
-    Ctrl-C asks the workers to pause it, waits for that, and exits with 130; a second Ctrl-C does not wait.
-    `quiet` omits the goal. `at_it` knows the processes that continue the plan.
+    Ctrl-C asks the workers to pause the plan, waits for the pause, and exits with 130. A second Ctrl-C ends
+    the wait. `quiet` omits the goal. `at_it` knows the processes that continue the plan.
     """
     try:
         following = PlansFollower(client, [plan], output, after=after, hear=hear, at_it=at_it)
@@ -119,8 +119,8 @@ def run_until_rest(
 
 
 class _PauseRequests:
-    """The requests to pause some plans: those that the server received (`told`), those that it `refused`,
-    with the reason, the plans that it cannot pause (`lacking`), and those that rest anyway.
+    """The outcomes of requests to pause plans: requests that the server received (`told`), requests that it
+    `refused`, with the reason, plans that the server cannot pause (`lacking`), and plans at rest.
 
     Not thread-safe: use it in the thread that made it.
     """
@@ -279,8 +279,8 @@ class PlansFollower:
             self.say(plan_id, status.value)
 
     def _show_move(self, root: str, plan_id: str, facts: Mapping[str, Any]) -> None:
-        """Show the status after a move. The plan is read if the event alone does not determine the status; a
-        plan that has moved again by then is shown with its next event.
+        """Show the status after a move. If the event alone does not determine the status, the plan is read.
+        If the plan has moved again by then, its next event shows the status.
         """
         phase, state = Phase(facts["phase"]), PlanState(facts["state"])
         is_told = phase is Phase.STRATEGIZE and state is PlanState.COMPLETE

@@ -80,8 +80,8 @@ def _place(address: str) -> str:
 
 
 def _root(directory: str | None) -> tuple[Path, str]:
-    """Return the repository, and the reason if a local plan could not use it, else an empty string. A server
-    can still run the plan, on its own files.
+    """Return the repository, and the reason why a local plan could not use it, or an empty string. (A server
+    may still run the plan on its own files.)
     """
     from cleveragents.core.errors import SandboxRefused
     from cleveragents.sandboxes.resources import find_resource

@@ -97,7 +97,7 @@ class PlanBoard(OptionList):
         self.set_interval(_AGE_SECONDS, self.update_ages)
 
     def update_ages(self) -> None:
-        """Show how long ago each plan changed, as of now."""
+        """Update the column that shows how long ago each plan changed."""
         if self.plans:
             self.show(list(self.plans.values()), datetime.now(UTC))
 

@@ -104,8 +104,8 @@ class PlanActions:
         return [node for node in nodes if isinstance(node, DecisionNode) and node.state == "active"]
 
     def correction(self, number: int | None) -> DialogQuestion:
-        """Return the question for guidance: about a decision, with what the correction undoes, or about
-        nothing in particular.
+        """Return the question for guidance: about a decision, with the effects of its correction, or about
+        the whole plan.
         """
         plans, lines = self._client.plans, ["Nothing is undone; the guidance applies from now on."]
         if number is not None:

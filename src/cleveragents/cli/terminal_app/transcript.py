@@ -50,8 +50,8 @@ class Transcript:
         self._output = LiveOutput(lambda line: self._add("output", line))
 
     def read(self, plans: Plans) -> tuple[list[Entry], str]:
-        """Return the entries since the last call, or the last of them, and the end of what a model says
-        now.
+        """Return the entries since the last call, or only the last of them, and the end of the model's
+        current output.
         """
         while pieces := plans.output(self._plan_id, after=self._number, limit=_PAGE):
             for piece in pieces:
