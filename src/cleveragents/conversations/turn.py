@@ -1,7 +1,7 @@
-"""Run a turn: gather what the assistant needs to know, and run its actor until it answers.
+"""Run a turn: gather the input of the assistant, and run its actor until it answers.
 
 A turn runs an actor graph under a permanent name, so an interrupted turn continues after its last finished
-call. A model that calls no tools by itself gets more of the repository in its prompt and is asked once.
+call. A model that does not call tools natively gets more of the repository in its prompt, and is called once.
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ def needed_summary(
     stop: StopSignal,
 ) -> tuple[str, int] | None:
     """Return a summary of old turns, and the last turn that it covers, if the earlier turns exceed their
-    share of the model's context. The turns that the summary leaves fit in half of the share, so the next
-    turns need no summary.
+    share of the model's context. The turns that are not summarised fit in half of this share, so that the
+    next few turns need no summary.
 
     Return None if the turns fit, if the turn makes no model call, and if the summary fails: the prompt then
     leaves out the oldest turns. Raises the other errors of `run_turn`.
@@ -231,12 +231,12 @@ def _later(conversation: Conversation, turns: Sequence[Turn]) -> Sequence[Turn]:
 
 
 def _shown_summary(conversation: Conversation, room: int) -> str:
-    """Return the part of the summary that a prompt has, a quarter of the room at most."""
+    """Return the summary for a prompt, cut to a quarter of the available characters."""
     return conversation.summary[: room // 4]
 
 
 def _room(environment: TurnEnvironment, share: float) -> int:
-    """Return that share of the model's context in characters."""
+    """Return a share of the model's context window, in characters."""
     return int(environment.window * share) * _CHARACTERS_PER_TOKEN
 
 

@@ -5,10 +5,10 @@ quickly. Opening a model imports its provider's library, which can take seconds,
 event loop. Every model is wrapped, from outside in, by a concurrency limit, a circuit breaker, a deadline and
 retries.
 
-Facts about models (prices and token limits) come from the shipped list and the user's own list. A model that
-is in neither list has an unknown price; it is not free. A dated name (`gpt-4o-2024-08-06`) has the facts of
-the undated one unless it is listed itself. A listed model keeps its price if a base URL is configured,
-because a gateway charges about the same.
+Facts about models (prices and token limits) come from the shipped list and the user's own list. A model in
+neither list has an unknown price, not a price of zero. A dated name (`gpt-4o-2024-08-06`) that is not listed
+has the facts of the undated name. A listed model keeps its price if a base URL is configured, because a
+gateway charges about the same.
 """
 
 from __future__ import annotations
@@ -236,7 +236,8 @@ class ModelCatalogue:
     def probe(self, name: str) -> Callable[[], Awaitable[ToolCallMode]] | None:
         """Return a function that probes how the model makes tool calls and stores the result.
 
-        Returns None for a scripted model, whose answers would reveal nothing."""
+        Returns None for a scripted model, because a probe of a script is meaningless.
+        """
         from cleveragents.models.text_calls import probe
 
         provider, _ = self._parted(name)

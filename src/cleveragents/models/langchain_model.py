@@ -88,8 +88,9 @@ class LangChainModel:
     are increments, to be summed, not running totals. `tells_schema` adds the answer's schema to the prompt.
     `place` is passed to `FailedCall`.
 
-    If the server refuses the parameter for a structured answer, the call is made again without it, with the
-    schema in the prompt; so are all later calls with this schema. After two refused schemas no other is sent.
+    If the server refuses the parameter for a structured answer, this call is repeated, and all later calls
+    with this schema are made, with the schema in the prompt. After two refused schemas, every schema goes
+    into the prompt.
 
     Any number of calls may run concurrently, on any event loop: the chat model keeps no connection between
     calls.
@@ -127,8 +128,8 @@ class LangChainModel:
         """Return the answer like `Model.reply`, but without retries.
 
         `on_token` receives an empty string when a tool call starts, which marks the start of the answer. An
-        error states whether the provider may charge for the call. Every error after the first piece may be
-        charged, even if that piece held only hidden reasoning.
+        error states whether the provider may charge for the call. Every call that fails after its first piece
+        may be charged, even if that piece held only hidden reasoning.
         """
         digest = None if request.schema is None else _digest(request.schema)
         # Decided before the call: a concurrent call may be refused in the meantime.

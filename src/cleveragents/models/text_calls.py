@@ -2,8 +2,8 @@
 
 Small models, and servers that do not parse a model's tool calls, answer with a call in a fenced block, in
 `<tool_call>` tags or as bare JSON, often with single quotes, trailing commas or a missing brace. `calls_in`
-reads such a message. `TextCallingModel` does so for models that do not make native calls, as a list or a
-probe says.
+parses such a message. `TextCallingModel` parses the messages of models that do not make native calls,
+according to the price list or a probe.
 
 The text of a model is hostile input: a file can ask the model to repeat a call. A call that occurs verbatim
 in the model's input is not made, and an incomplete text is never completed.
@@ -156,7 +156,7 @@ def _calls_within(region: str, offset: int, cut_off: bool) -> Iterator[TextCall]
 
 
 def _extent(text: str, start: int) -> tuple[int, str, bool]:
-    """Return where the object ends, the braces it lacks, and whether it ends inside a string."""
+    """Return the end of the object, its missing braces, and whether it ends inside a string."""
     open_: list[str] = []
     quote = ""
     place = start
@@ -301,7 +301,7 @@ class KeptModes:
     """The probed modes of models, in a JSON file, by server and name.
 
     Any thread and any process may use it. Of two concurrent writers, the later one wins. If a mode is lost,
-    or the file cannot be read or written, the only cost is another probe.
+    or the file cannot be read or written, the model is only probed again.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,7 +1,7 @@
 """The access rule of each route: the role that a user needs, and where.
 
 A route has a parameter for a client of the acting user, of the type `PlanViewer`, `JobOperator`,
-`ProjectAdmin`, … or `AnyClient`. The client checks the user's rights; the name of the type states them for
+`ProjectAdmin`, … or `AnyClient`. The client checks the user's rights. The type names the required rights, for
 the documentation and the tests. `AdminClient` is for objects that belong to no project. `ReadPlan` is the
 plan in the address, if the user may read it. `AnyUser` holds the rights of the user.
 """
@@ -171,7 +171,7 @@ class _OfPlan(AccessRule):
 
 def access_now(request: AnyRequest, container: Container) -> Access | None:
     """Return the current rights of the user, or None if the token is no longer valid. Use it for long
-    responses, because the request has the rights of the moment it arrived.
+    responses: the request itself has the rights from the time of its arrival.
     """
     secret: str | None = request.state.secret
     token: Token | None = request.state.token

@@ -1,6 +1,6 @@
 """The server process: it listens, announces its address and stops in order.
 
-The socket is bound here, not by uvicorn. So a taken port is an error like any other, and for port 0 the
+This module binds the socket, not uvicorn. So a port in use raises an ordinary error, and for port 0 the
 actual port is known before the address is announced.
 """
 
@@ -188,7 +188,9 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Do nothing: our handlers are installed. uvicorn would raise the signals again at the end."""
+        """Do nothing, because our own handlers are installed. (uvicorn's handlers would raise the signals
+        again at the end.)
+        """
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -1,7 +1,7 @@
 """A base class for tools: a model of the arguments, a model of the result, and the code.
 
 The schemas are generated from the models, which also validate the arguments. The error for an invalid call
-lists the mistakes, so that the caller can fix it in one step.
+lists all its mistakes.
 """
 
 from __future__ import annotations

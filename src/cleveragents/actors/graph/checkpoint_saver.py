@@ -1,17 +1,17 @@
 """A LangGraph checkpointer on the CleverAgents database.
 
-A long value is stored once per version, separate from the checkpoints that use it; a short one is stored
+A long value is stored once per version, separate from the checkpoints that use it. A short value is stored
 inside the checkpoint, which is cheaper. Versions end in random digits: two branches that continue from the
 same checkpoint use the same version numbers, and each must find its own values.
 
-The writes of a task are stored when it ends and describe the step completely. The checkpoint that LangGraph
-then creates adds no information. So if exactly one task follows, the checkpoint is stored later, together
-with that task's writes: one transaction per step instead of two. A process that is killed in between
-continues from the writes of the previous step.
+The writes of a task are stored when the task ends, and describe its step completely; the checkpoint that
+LangGraph then creates adds no information. So if exactly one task follows, the checkpoint is held back and
+stored together with the writes of that task: one transaction per step instead of two. A process that is
+killed in between continues from the writes of the previous step.
 
 Values are serialised as plain values and LangGraph's own markers. A format that names classes could make the
-reader import and call them, so such values are neither written nor revived, even if another program wrote
-them into the database.
+reader import and call these classes. So such values are never written, and never loaded, even if another
+program wrote them into the database.
 """
 
 from __future__ import annotations

@@ -187,7 +187,9 @@ class ToolStep:
 
 
 class HumanStep:
-    """The step that asks a person. It runs again from the top with the answer, so it has no side effects."""
+    """The step that asks a person. With the answer, the step runs again from its beginning, so it has no side
+    effects.
+    """
 
     def __init__(self, actor: Actor, node: HumanNode) -> None:
         self._actor = actor
@@ -215,7 +217,8 @@ def asked_by(interrupts: Sequence[Any]) -> dict[str, Any] | None:
 def supersteps(graph: CompiledStateGraph[Any, Any, Any, Any], steps: int) -> int:
     """Return LangGraph's recursion limit for a run of at most `steps` model and tool calls.
 
-    The limit lets every other node run between two calls, and still ends a loop without calls.
+    The limit is high enough for all other nodes to run between two calls, and still ends a loop without
+    calls.
     """
     return (steps + 1) * (len(graph.nodes) + 1)
 

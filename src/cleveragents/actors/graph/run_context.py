@@ -2,9 +2,8 @@
 account.
 
 The account tracks spending while the run is in progress: parallel branches share the remaining limit, and a
-subgraph also spends from all actors above it. The state stores the same sums, so that a resumed run continues
-counting. But the state includes a call only when its step has ended, and a subgraph's calls only when the
-subgraph has ended.
+subgraph also spends from all actors above it. The state stores the same sums for a resumed run, but later: it
+includes a call when its step has ended, and the calls of a subgraph when the subgraph has ended.
 """
 
 from __future__ import annotations
@@ -205,8 +204,8 @@ class SpendingReservation:
     as nothing. Entering waits while other calls of the run hold the required amount, and raises
     `ActorStopped` if the call might exceed a limit.
 
-    Not thread-safe: it belongs to the loop. It is a class, because a generator-based context manager for each
-    call would be slower.
+    Not thread-safe: it belongs to the loop. It is a class because a generator-based context manager would be
+    slower.
     """
 
     __slots__ = ("_account", "_chain", "_worst", "spent")

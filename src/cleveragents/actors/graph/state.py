@@ -1,7 +1,7 @@
 """The state of an actor's graph: a channel for every key, and internal channels whose names no key can have.
 
-Channels hold only plain JSON, because checkpoints store them and another process may continue from there.
-Templates over the state produce prompts, questions and arguments.
+Channels hold only plain JSON, because checkpoints store them and another process may continue from a
+checkpoint. Templates over the state produce prompts, questions and arguments.
 """
 
 from __future__ import annotations

@@ -305,8 +305,8 @@ def server_request(arguments: Mapping[str, JsonValue]) -> str:
 
 
 def at_stake(arguments: Mapping[str, JsonValue]) -> str:
-    """Describe what an external agent runs and receives, to append to the approval question; empty for other
-    calls.
+    """Describe the program, variables and files of an external agent, for the approval question; empty for
+    other calls.
     """
     argv = _names(arguments.get("argv"))
     if not argv or "environment" not in arguments or "home" not in arguments:
@@ -354,7 +354,7 @@ class Progress:
 
 
 def cut_arguments(value: object, depth: int = 0) -> object:
-    """Return the arguments of a call, with long texts and lists cut: a model may send any amount."""
+    """Return the arguments of a call, with long texts and lists cut."""
     if isinstance(value, str):
         return value if len(value) <= _LONGEST_TEXT else f"{value[:_LONGEST_TEXT]}…"
     if isinstance(value, dict | list) and depth >= _DEEPEST:

@@ -1,7 +1,7 @@
 """Validation rules for actors. Each problem has a place and a remedy. Pure functions.
 
-The loader validates the shape of the file and also applies these rules to files with a wrong shape, so the
-rules take nothing for granted. An empty name stands for a missing one, which the loader reports. Places refer
+The loader validates the shape of the file, and also applies these rules to files with a wrong shape. So the
+rules must accept any shape. An empty name stands for a missing name, which the loader reports. Places refer
 to the file of a graph; an actor of `type: llm` counts as a graph of one node.
 """
 

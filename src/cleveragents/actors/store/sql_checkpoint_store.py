@@ -5,8 +5,8 @@ of a thread has no parent and starts the thread anew. The writes of a task may a
 so they are always stored. Writes whose checkpoint does not exist are never read.
 
 A checkpoint's transaction also deletes the rows that it makes obsolete. A conversation is one value that is
-stored again with every message, so without this, the size of a run would grow quadratically. The parent
-stays, because the next writer needs to find it.
+stored again with every message, so without these deletions the size of a run would grow quadratically. The
+parent checkpoint stays, because the next writer needs it.
 """
 
 from __future__ import annotations

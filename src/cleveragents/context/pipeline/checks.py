@@ -262,7 +262,8 @@ def _is_share(score: object) -> bool:
 class CustomParts:
     """The replaced parts, and the executor on whose threads they run.
 
-    A part gets at most half of the remaining time, so that there is time for the built-in part if it fails.
+    A replaced part gets at most half of the remaining time, so that the built-in part has time if the
+    replacement fails.
     """
 
     executor: StrategyExecutor

@@ -1,9 +1,9 @@
 """The text of a file, or of whole lines of it, at each depth.
 
 The code for an answer is masked before it is counted, because it may be sent to a model; strategies search
-the unmasked code. A strategy may name any lines, but only whole units are shown: the innermost definition
-that contains all of these lines or, outside of definitions, the chunks that they touch, extended by every
-definition that these chunks would cut in half.
+the unmasked code. A strategy may name any lines, but only whole units are shown. A unit is the innermost
+definition that contains all of these lines. Outside of definitions, it is the chunks that the lines touch,
+extended so that no definition is cut in half.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Limits on the size and the arrival time of request bodies.
 
-This middleware runs after `identity`. The framework reads a body before the route refuses a missing token, so
-the body of a request without a token may only be as large as that of a login.
+This middleware runs after `identity`. The framework reads a body before the route checks the token, so the
+body of a request without a token is limited to the size of a login request.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ class _TooLarge(Refused):
 
 
 class _Stopped(Exception):
-    """Raised in the code that reads a refused body, to end it."""
+    """Ends the code that reads a refused body."""
 
 
 class _Body:
     """The body of one request, and its response.
 
-    After a refusal, the application that reads the body can no longer send a response: a framework would
-    report the interrupted body as malformed.
+    After a refusal, the application can no longer send a response, because it would report the interrupted
+    body as malformed.
     """
 
     def __init__(self, receive: Receive, send: Send, too_large: _TooLarge, seconds: float) -> None:
@@ -119,8 +119,8 @@ class _Body:
         return message
 
     async def _discard(self) -> None:
-        """Read the rest of the body for a while, because closing the connection while the client sends would
-        lose the response.
+        """Read and drop the rest of the body for a while. If the connection were closed while the client
+        sends, the client would lose the response.
         """
         bearable = self._too_large.limit * (1 + _BEARABLE)
         self._deadline = _now() + min(_DISCARD_SECONDS, self._seconds)

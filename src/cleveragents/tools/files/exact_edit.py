@@ -154,7 +154,9 @@ def _leading_blank_lines(old: str) -> int:
 
 
 def _start_by_votes(have: list[str], want: list[str]) -> int | None:
-    """Return the line of the file from which most lines of `old` match; longer lines count more."""
+    """Return the line of the file at which `old` would begin so that most of its lines match; longer lines
+    count more.
+    """
     places: dict[str, list[int]] = defaultdict(list)
     for number, line in enumerate(have):
         places[_squeezed(line)].append(number)
