@@ -199,8 +199,8 @@ class Container:
         )
 
     def _audit_directory(self, database: Database) -> Path:
-        """The directory of the audit log's head and key. Each database has its own, so that one log cannot
-        pass for another.
+        """The directory of the audit log's head and key. Each database has its own directory, so that one log
+        cannot pass for another.
         """
         if self.settings.database.url == f"sqlite:///{self.state_directory / 'state.db'}":
             return self.state_directory
@@ -341,8 +341,8 @@ class Container:
     def context_steps(self) -> ParallelStrategyExecutor:
         """The executor of the context pipeline's own steps.
 
-        Its breaker never opens: the same step serves every repository, and a failure in one says nothing
-        about others.
+        Its breaker never opens, because the same steps serve every repository: a failure in one repository
+        says nothing about others.
         """
         from cleveragents.context.executor import CircuitBreaker, ParallelStrategyExecutor
 

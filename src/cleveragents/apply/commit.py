@@ -1,8 +1,8 @@
 """Commit an applied result, separately from the user's uncommitted changes.
 
 The commit merges the plan into HEAD, not into the working tree, so the user's uncommitted edits stay
-uncommitted. The commit is prepared before any file is moved. After the files, the index is replaced and
-finally the branch is moved. The apply is complete when the branch has moved.
+uncommitted. The order is: prepare the commit, move the files, replace the index, move the branch. The apply
+is complete when the branch has moved.
 """
 
 from __future__ import annotations

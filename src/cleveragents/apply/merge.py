@@ -3,7 +3,7 @@
 A plan can remove a submodule, and an undo restores it; nothing else happens to submodules. In the user's
 files a submodule is a directory. This directory is removed only if it is empty, because its checked-out
 content may exist nowhere else; an undo restores it empty. In the repository a submodule is an entry of a tree
-and a section of .gitmodules, and a merge that would leave one without the other is refused.
+and a section of .gitmodules. A merge that would leave only one of the two is refused.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 git writes the new files, byte for byte as in the merged tree; for sandboxes of earlier versions, as a
 checkout would write them. The new files get the metadata of the files they replace. They are written to the
-same file system, because only then a swap is atomic.
+same file system, because a swap is atomic only within a file system.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def see(resource: Path, changes: Mapping[str, Difference]) -> dict[str, FileObse
 def strange_content(
     apply_target: ApplyTarget, changes: Mapping[str, Difference], seen: Mapping[str, FileObservation]
 ) -> list[str]:
-    """Return the paths whose content is not the merged one. Either the file changed since the merge, or the
-    user's index hides its change from git ("assume unchanged").
+    """Return the paths whose content differs from the merged content: the file changed since the merge, or
+    the user's index hides its change from git ("assume unchanged").
     """
     doubtful: dict[str, str] = {}
     strange: list[str] = []

@@ -1,6 +1,6 @@
 """The current state of the resource: its files as a tree, and obstacles to a change.
 
-The tree is captured through our own index, a copy of the user's, so that only files changed since the user's
+The tree is captured through our own copy of the user's index, so that only files changed since the user's
 last git command are read. Ignored files are included if the plan touches them: files that were copied into
 the sandbox, and files at the path of a new file.
 
@@ -103,9 +103,8 @@ class ApplyTarget:
             reveal(self.repository, self.resource, self.index)  # guard: include edits that the index hides
 
     def know(self, states: Mapping[str, FileState]) -> None:
-        """Record the executable bit and link type of these files in the index. This is needed where the file
-        system or a setting (`core.fileMode`, `core.symlinks`) does not represent them. The content of the
-        files is read again.
+        """Record the executable bit and link type of these files in the index. The file system or a setting
+        (`core.fileMode`, `core.symlinks`) may not represent them. The content of the files is read again.
         """
         lines = b"".join(index_line(state.mode, state.content, path) for path, state in states.items())
         self.repository.git("update-index", "--replace", "-z", "--index-info", index=self.index, feed=lines)
@@ -269,7 +268,7 @@ class ApplyTarget:
         return tuple(found)
 
     def _obstacle(self, path: str, leaving: set[str], sound: set[str]) -> str:
-        """Return what prevents a new file at `path`; empty if nothing does."""
+        """Return the reason why no new file can be created at `path`; empty if there is none."""
         parent = path.rpartition("/")[0]
         if parent and parent not in sound:
             above = self._parent_obstacle(parent, leaving)
@@ -386,8 +385,8 @@ def merge_following_renames(
 ) -> MergeResult:
     """Merge the change base → theirs into `ours`, and list the followed renames.
 
-    `untracked` returns those of the given files, added by `ours`, that must not be taken for renamed files.
-    `hint` is added to conflicts that may result from this.
+    `untracked` gets the files that `ours` added, and returns those that must not be treated as renamed files.
+    `hint` is added to conflicts that may result from this rule.
     """
     drift = changed_between(repository, base, ours)
     if not drift or theirs in (base, ours):

@@ -1,8 +1,8 @@
 """Cancellation tokens, and their generations: the view that a run holds and that `reset` replaces.
 
-A flag that can be cleared loses cancels, even with a lock: a waiter wakes up, and before it reads the flag,
-another thread clears it. So nothing is ever cleared here. A generation is cancelled once and stays cancelled
-for every thread that waits or works under it.
+A generation is cancelled once and stays cancelled for every thread that waits or works under it. A flag that
+can be cleared would lose cancels, even with a lock: a waiter wakes up, and another thread clears the flag
+before the waiter reads it.
 
 A job may end because of a cancel, or because its process stops for now and the job can resume later (a
 resumable stop). Both are passed as the reason of a cancellation. A reason from a person or another program

@@ -4,8 +4,8 @@ A rule compares lists of arguments. It is a fixed beginning of the command line;
 further arguments. A shell script matches only if it is one plain command: a script with any character that
 a shell interprets matches no rule. So a rule never covers a second command, a redirection or a substitution.
 
-A beginning after which a program would run anything (`sh *`, `python *`, `sudo *`) is refused. Such a command
-line can only be allowed exactly as it is.
+A rule that would allow anything (`sh *`, `python *`, `sudo *`) is refused. Such a command line can only be
+allowed exactly, without `*`.
 """
 
 from __future__ import annotations
@@ -202,7 +202,9 @@ def suggest_rule(arguments: Mapping[str, JsonValue]) -> RuleSuggestion:
 
 
 def _beginning(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the shortest beginning of the command line that says what the program does."""
+    """Return the shortest beginning of the command line that identifies the action of the program, such as
+    `git status`.
+    """
     runner = _runner(argv)
     if runner and len(argv) > runner:
         return (*argv[:runner], *_beginning(argv[runner:]))

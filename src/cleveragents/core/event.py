@@ -134,8 +134,8 @@ class DomainEvent:
     def sequenced(self, sequence: int) -> DomainEvent:
         """Return the same event with its sequence number on a bus.
 
-        Runs in every emit, so it fills a mutable draft and turns the draft into an event. That takes a fifth
-        of the time of the constructor, whose checks this event has already passed.
+        Runs in every emit, so it avoids the constructor, whose checks this event has already passed: it fills
+        a mutable draft and turns the draft into an event, in a fifth of the time.
         """
         draft: Any = _Draft()
         draft.event_type = self.event_type

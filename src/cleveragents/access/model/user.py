@@ -82,8 +82,8 @@ class User:
 
 
 def role_outside(projects: Mapping[str, Role]) -> Role:
-    """Return the role, outside their projects, of a user who is not a server admin: `operator` if they
-    operate any project, else `viewer`.
+    """Return the role that a user who is not a server admin has outside their projects: `operator` if they
+    are an operator or admin of any project, else `viewer`.
     """
     operates = any(role.may(Role.OPERATOR) for role in projects.values())
     return Role.OPERATOR if operates else Role.VIEWER
@@ -93,7 +93,7 @@ def role_outside(projects: Mapping[str, Role]) -> Role:
 class Token:
     """A token without its secret, of which only a digest is stored.
 
-    Tokens issued with this one expire at `issues_until` at the latest: otherwise a limited token could issue
+    Tokens issued with this token expire at `issues_until` at the latest, so that a limited token cannot issue
     an unlimited one. A browser session has the limit of the token that was used to log in. `made_with` is the
     id of the program token that issued this token. By default, revoking the issuer also revokes this token.
     """

@@ -1,10 +1,11 @@
 """Projects, resources and members in a database, and the project of a plan, job or event in SQL.
 
-The project is NULL for rows without a project (users, tokens, workers, trust) and for rows of unknown kinds;
-only server admins see those. So a new kind of event or job is hidden until it is added here.
+The project is NULL for rows without a project (users, tokens, workers, trust) and for rows of unknown kinds.
+Only server admins see such rows, so a new kind of event or job is hidden from other users until it is added
+to this module.
 
 Names of projects and resources can be reused. An event about a name belongs to the current project or
-resource of that name only if the event is not older than the one that added the project or resource.
+resource of that name only if the event is not older than the project or resource.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Users and their tokens in a database.
 
-A token is 256 random bits and cannot be guessed, so a plain digest is as safe as a slow one. Redaction
-recognizes the format of a token wherever it is pasted.
+A token is 256 random bits and cannot be guessed, so a fast digest is as safe as a slow one. Redaction
+recognizes a token by its format.
 """
 
 from __future__ import annotations
@@ -289,9 +289,9 @@ def _ensure_not_its_own(connection: Connection, token_id: str, asked_with: str |
     """Raise `RequestRefused` if the request was made with that token, or with one issued with it, directly or
     not.
 
-    Otherwise a thief could use a stolen token to issue others and make them outlive it. Every token of the
-    chain of issuers is locked, so that none is removed meanwhile. Raises `NotAuthenticated` if the token of
-    the request no longer exists.
+    Without this check, a thief could issue tokens with a stolen token and make them outlive it. Every token
+    of the chain of issuers is locked, so that none is removed meanwhile. Raises `NotAuthenticated` if the
+    token of the request no longer exists.
     """
     _ensure_still_there(connection, asked_with)
     above = asked_with

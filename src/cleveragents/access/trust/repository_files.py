@@ -1,9 +1,10 @@
-"""The files of a repository that need trust: found within limits, and read once, only from inside the
-repository.
+"""The files of a repository that need trust. The search is limited, and each file is read once, from inside
+the repository.
 
 The content of a repository is not trusted: a path may be a link to anywhere, and a file may be a pipe or
-gigabytes large. So a path is resolved first and refused if it leads out of the repository. Then it is opened
-step by step without following any link, so a link that is swapped in meanwhile causes an error.
+gigabytes large. So a path is resolved first and refused if it leads out of the repository. Then the path is
+opened step by step without following any link, so a link that another process creates meanwhile causes an
+error.
 """
 
 from __future__ import annotations

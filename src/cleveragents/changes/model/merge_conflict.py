@@ -1,14 +1,14 @@
 """Conflicts of a merge: both versions of a path, stored until the conflict is resolved.
 
-A merge of a sub-plan is a recorded call of its parent, with its conflicts in the result. So is a rebase: it
-merges a plan's result with the current files of its repository. A later call `resolve` names the conflicts
-that it ends. So a conflict cannot get lost: open conflicts are found from the calls alone, and a rollback of
-a call reopens what it had resolved.
+The merge of a sub-plan is a recorded call of its parent, and so is a rebase, which merges a plan's result
+with the current files of its repository. The result of the call contains the conflicts. A later call
+`resolve` names the conflicts that it ends. So no conflict is lost: open conflicts are derived from the calls
+alone, and the rollback of a `resolve` call reopens its conflicts.
 
 This module also finds conflict markers that an edit left in a text. The markers of the sides name the plans,
-so they are unique. The line between the sides is only a row of signs, which a text may contain itself, as a
-heading or an example. It counts as a marker only where the merge wrote it, and only while the text has more
-of these lines than either side had.
+so they are unique. The line between the sides is only a row of signs, which a text may also contain as a
+heading or an example. This line counts as a marker only where the merge wrote it, and only while the text has
+more such lines than either side had.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class MergeConflict:
 
     @property
     def is_choice(self) -> bool:
-        """Whether there is anything to decide. If both sides renamed a file, git also reports its old name,
+        """Whether the conflict needs a decision. If both sides renamed a file, git also reports the old name,
         which is gone on both sides; only the new names need a decision.
         """
         return not (

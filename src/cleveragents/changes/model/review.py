@@ -2,7 +2,7 @@
 
 Changes are recorded with their content before and after. Leaving out one of several changesets of a file
 needs a merge, because later changes were made on top of it. If the changes cannot be separated, the result is
-a conflict, never a guess.
+a conflict.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def lapsed_hunks(
     base: Mapping[str, FileState | None],
 ) -> list[HunkId]:
     """Return the hunks that were left out of an earlier version of their file and have no new verdict. A
-    verdict on a present hunk at the same lines counts as new.
+    verdict on a current hunk at the same lines counts as a new verdict.
     """
     every = list(reviews)
     decided = present_hunks(_hunks_of(every), states, base)

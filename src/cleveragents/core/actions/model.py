@@ -7,10 +7,10 @@ A check is a command whose exit code decides whether a result is good enough.
 
 An invariant must hold whatever a plan does. Invariants about paths are enforced, and actors see all of them.
 `never touch migrations/, *.lock` forbids changes, `never delete tests/` only forbids that files disappear. A
-pattern that ends in `/` matches everything below it, one without `/` a name in every directory, others are
-paths from the root with `*`, `?` and `**`. Invariants are sentences written by people, so `enforcement` tells
-what is enforced. A sentence with a condition or an exception is not enforced, because without it the rule
-might forbid the opposite of what is meant.
+pattern that ends in `/` matches everything below a directory of that name. A pattern without `/` matches a
+name in every directory. Other patterns are paths from the root with `*`, `?` and `**`. Invariants are
+sentences written by people, so `enforcement` describes the enforced part. A sentence with a condition or an
+exception is not enforced, because the rule without the condition could forbid the opposite.
 """
 
 from __future__ import annotations
@@ -262,8 +262,8 @@ class CheckRun:
 
 
 def failure_line(details: str) -> str:
-    """Return one line that says how a failed run ended, with the last line of its output, which usually tells
-    why.
+    """Return one line about a failed run: how it ended, and the last line of its output, which usually has
+    the reason.
     """
     how, _, printed = details.strip().partition("\n")
     last = printed.strip().rpartition("\n")[2].strip()

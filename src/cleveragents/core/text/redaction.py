@@ -3,15 +3,16 @@
 A secret is found in three ways, because none suffices alone: by its value, if known (`KnownSecrets`), by the
 name before it, and by its shape (`secret_patterns`). All are searched in the original text; overlapping or
 adjacent matches are merged and masked once. So a known value within a longer secret never exposes the rest of
-it. Redacting too much costs a look at the configuration; redacting too little cannot be undone.
+that secret. In doubt, text is masked: too much masking is an inconvenience, while a leaked secret cannot be
+taken back.
 
 File contents are different: a model reads them and writes them back. `password = load()` is not a secret, and
 masking it would destroy it. So there are two levels. `redact` and `redact_text` search by name and shape: for
 logs, errors, goals, command lines and command output. `redact_content` and `redact_content_text` are for file
 contents: they mask only known secrets and unmistakable shapes, and keep every line number.
 
-A person must approve, trust or review the exact text: masking by name or shape could hide code, as in
-`PASSWORD="$(rm -rf .)" ls`. For this, `redact_known` and `redact_known_text` mask only known values.
+Texts that a person approves, trusts or reviews must be exact: masking by name or shape could hide code, as in
+`PASSWORD="$(rm -rf .)" ls`. For these texts, `redact_known` and `redact_known_text` mask only known values.
 
 `PieceMask` masks a text that arrives in pieces exactly like the whole text. A piece may end in the middle of
 a secret, or between a name and its value. The end of the received text is therefore held back until it is

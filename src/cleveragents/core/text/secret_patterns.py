@@ -5,8 +5,8 @@ key of a provider. The functions search the original text and do not change it: 
 matches and masks them once.
 
 A hostile text must not stall the search, and no part of a long secret may stay visible. So every expression
-either cannot fail once it has started, or reads a bounded stretch, or stops at the next place where it could
-start. The time is linear in the length of the text.
+either cannot fail once it has started, or reads a limited number of characters, or stops at the next place
+where it could start again. The time is linear in the length of the text.
 """
 
 from __future__ import annotations
