@@ -94,7 +94,8 @@ class Models(Protocol):
         """
 
     def get(self, name: str) -> ModelView:
-        """Return the price, limits and key of a model, which need not be listed. Raises `UnknownModel`.
+        """Return the price and limits of a model, and whether its key is set. The model need not be listed.
+        Raises `UnknownModel`.
 
         A script model is a file. For it, raises `NotAllowed` unless the user is an operator of some project.
         """

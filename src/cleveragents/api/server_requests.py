@@ -147,7 +147,8 @@ def requested_for_all(container: Container, asked: ServerPlanRequest, *, by: str
 
 @contextmanager
 def trusted_by_name(resource: str | None) -> Iterator[None]:
-    """Replace the path in errors about trust by the name of the resource, because users may not see the path.
+    """Replace the path in errors about trust by the name of the resource, because users may not see the
+    path.
     """
     try:
         yield

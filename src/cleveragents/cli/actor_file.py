@@ -69,7 +69,8 @@ def loaded_actor(session: Session, file: Path, content: bytes, actors: ActorSour
 
 
 def runnable_name(session: Session, name: str) -> str:
-    """Return a name with which a resumed plan finds the actor again. Prints all mistakes of a file and exits.
+    """Return a name with which a resumed plan finds the actor again. Prints all mistakes of a file and
+    exits.
     """
     if name == "-":
         raise click.UsageError("pass a file instead of -: the actor is read again when the plan is resumed")

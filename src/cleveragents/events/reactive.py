@@ -11,9 +11,9 @@ emitted: no number is used, and no handler sees the event.
 
 `stand_back` prevents lock convoys. The interpreter gives a released lock to a thread that sleeps on it before
 that thread can run. Once some threads sleep on a lock that all of them need repeatedly, every other thread
-finds it taken and falls asleep, too. Each acquisition then costs a thread switch, while threads that find a
-free lock take it thousands of times between two switches. A thread that is interrupted while it holds the
-lock starts such a convoy, which ends only when a thread stays away from the lock for a moment.
+finds the lock taken and falls asleep, too. Each acquisition then costs a thread switch; without a convoy, a
+thread takes a free lock thousands of times between two switches. A convoy starts when a thread is interrupted
+while it holds the lock, and ends only when a thread stays away from the lock for a moment.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Job engines: the port, and the embedded engine, which only needs the database.
 
-The port is in this module, not among the ports, because it refers to job handlers.
+The port is in this module and not in `ports`, because it refers to job handlers.
 """
 
 from __future__ import annotations

@@ -342,7 +342,8 @@ def _failures(failed: Sequence[CheckRun], brief: bool) -> str:
 
 
 def _passed_tests(failed: Sequence[CheckRun]) -> int | None:
-    """Return the number of passing tests in these checks; None if the output of one check does not state it.
+    """Return the number of passing tests in these checks; None if the output of one check does not state
+    it.
     """
     counts = [passed_tests(run.details) for run in failed]
     return None if None in counts else sum(count or 0 for count in counts)

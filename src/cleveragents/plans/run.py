@@ -318,7 +318,8 @@ class PlanRun:
         return Isolation.of(self.checks(Path(plan.resource)).commands.isolates)
 
     def _ensure_wanted(self, held: OwnedPlan) -> None:
-        """Raise `Cancelled` if the parent plan was cancelled, because the cancel may have missed this plan.
+        """Raise `Cancelled` if the parent plan was cancelled, because the cancel may have
+        missed this plan.
         """
         parent_id = held.plan.parent_id
         if parent_id is not None and self.plans.get(parent_id).state is PlanState.CANCELLED:
@@ -488,7 +489,8 @@ def _answer_in(values: Mapping[str, JsonValue]) -> str | None:
 
 
 def _cut(text: str) -> str:
-    """Mask the text, then cut it to the maximum length. (A secret that is cut first would not be recognised.)
+    """Mask the text, then cut it to the maximum length. (A secret that is cut first would not be
+    recognised.)
     """
     masked = redact_text(text)
     if len(masked) <= _LONGEST_ANSWER:

@@ -7,7 +7,7 @@ markers in their environment.
 
 A cgroup's name identifies the process that created it and the attempt, so any later process can end the
 cgroups of a dead creator. The guard imports this module, so the module imports little. The guard itself stays
-outside the cgroup, so that it survives to remove it.
+outside the cgroup, so that it survives the kill and can remove the cgroup.
 """
 
 from __future__ import annotations

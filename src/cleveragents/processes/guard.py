@@ -123,7 +123,7 @@ class _Guard:
                 return  # not delegated to this user: the command runs without a cgroup
 
     def _tidy_up(self) -> None:
-        """Remove what a dead caller could not remove."""
+        """Remove the cgroup and the private directory in place of a dead caller."""
         sys.path[:0] = [path for path in self.program["path"] if path not in sys.path]
         cgroup, private = self.program.get("cgroup"), self.program["private"]
         if cgroup is not None:

@@ -1,6 +1,6 @@
 """The caller's side of a guard: the control pipe, the command's output and the report.
 
-Only the end of a long output is kept, since that is where a command reports its errors.
+Only the end of a long output is kept, because commands report their errors there.
 """
 
 from __future__ import annotations

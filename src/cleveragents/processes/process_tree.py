@@ -2,8 +2,8 @@
 
 A tree is found by two signs, because a process can lose either of them. The *marker* in the environment
 survives a double fork and `setsid`, but not `env -i`. *Descent* survives `env -i`, but not the parent's
-death, unless a subreaper adopts the orphan. So all processes are first stopped, so that none can fork, and
-then killed from the leaves up. The roots, such as a subreaper, die last, because the other processes are
+death, unless a subreaper adopts the orphan. All processes are first stopped, so that none can fork, and then
+killed from the leaves up. The roots, such as a subreaper, are killed last, because the other processes are
 found through them.
 
 On Linux, the environment of a process looks empty in the middle of an exec: of 20,000 reads from a program

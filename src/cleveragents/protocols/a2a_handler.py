@@ -1,11 +1,11 @@
 """Tasks of the Agent2Agent protocol, which are plans: the id of a task is the id of its plan.
 
-Tasks are not stored separately. So a task survives whatever its plan survives, every server of the same
-database knows it, and it has the same status as its plan on the page.
+Tasks are not stored separately. So a task is as durable as its plan, every server of the same database knows
+it, and the task and the page show the same status.
 
 A new message contains a goal; its metadata contains the options. A message to an existing task answers its
-question. The metadata may name the question, as the status of the task does. Some agents send only text: an
-answer that names no question counts only if the plan never waited before.
+question. The metadata of the answer may name the question; its name is in the status of the task. An answer
+without this name, from an agent that sends only text, counts only if the plan never waited before.
 """
 
 from __future__ import annotations

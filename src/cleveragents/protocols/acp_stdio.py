@@ -1,7 +1,7 @@
 """The Agent Client Protocol on stdin and stdout, for an editor that starts the agent.
 
-The transport of the SDK skips lines that are not messages, and reads lines of any length. This one answers
-them with an error of JSON-RPC, and bounds their length and depth.
+This transport answers lines that are not messages with an error of JSON-RPC, and limits the length and depth
+of lines. (The transport of the SDK skips such lines, and reads lines of any length.)
 """
 
 from __future__ import annotations

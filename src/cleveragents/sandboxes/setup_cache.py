@@ -13,9 +13,9 @@ The digest of a directory covers names, kinds, permissions, link targets and byt
 and nested repositories. Times and owners are excluded: they differ between two copies of the same files.
 
 The digest covers the visible `.git` of a sandbox, too. Two things in it differ between sandboxes of the same
-base: the path of the sandbox, which is left out, and the stat data in the index. So an index with the bytes
-that it had when the sandbox was created, with or without its extensions, counts as the original; any other
-index counts by its bytes.
+base: the path of the sandbox, which is left out, and the stat data in the index. So an index that still has
+its original bytes, with or without its extensions, counts as the same in every sandbox; any other index
+counts by its bytes.
 """
 
 from __future__ import annotations

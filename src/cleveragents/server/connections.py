@@ -136,7 +136,8 @@ class HttpConnection(H11Protocol):
         self.transport.close()
 
     def check(self, now: float, seconds: dict[Stage, float]) -> Stage | None:
-        """Close the connection if its peer is too slow. Return the stage of the closed connection, or None.
+        """Close the connection if its peer is too slow. Return the stage of the closed
+        connection, or None.
         """
         unsent = self.transport.get_write_buffer_size()
         seen = self._stage(unsent)

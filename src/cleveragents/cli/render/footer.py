@@ -43,8 +43,9 @@ class Footer:
 
     Thread safety:
         Owner: the view that made it starts and closes it; any thread may call `scroll`.
-        Lock: `_lock` guards the pending lines and the state of the screen. It is held while the terminal is written, so that no other output gets in between. `render` is called under the lock and must not wait;
-            `prepare` is called before, without the lock, and may wait.
+        Lock: `_lock` guards the pending lines and the state of the screen. It is held while the terminal is
+            written, so that no other output gets in between. `render` is called under the lock and must not
+            wait; `prepare` is called before, without the lock, and may wait.
         Guarantee: every line that was given to `scroll` before `close` is on the screen when `close` returns,
             once and in order, and nothing is below the last line.
     Cancel safety: an interrupted `close` may be called again.

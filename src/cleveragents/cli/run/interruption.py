@@ -233,7 +233,8 @@ def left_running_message(plan_id: str, prefix: str, *, told: bool) -> str:
 
 
 def pause_unfollowed(client: Client, plan_id: str, prefix: str) -> None:
-    """Pause a plan that workers run, after a Ctrl-C before this command follows the plan. Print the outcome.
+    """Pause a plan that workers run, after a Ctrl-C before this command follows the plan. Print the
+    outcome.
     """
     told = False
     try:

@@ -351,7 +351,8 @@ async def ensure_namespace(client: Client) -> None:
 
 
 async def _cluster_id(client: Client) -> str:
-    """Return the id of Temporal's database, which changes if Temporal was replaced and has none of our jobs.
+    """Return the id of Temporal's database, which changes if Temporal was replaced and has none of our
+    jobs.
     """
     from datetime import timedelta
 

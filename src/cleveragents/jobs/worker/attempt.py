@@ -1,8 +1,8 @@
 """Attempts at jobs: their shared state, the table of a worker, and the outcome rules.
 
-The rules for the outcome are one pure function. Facts outrank requests, with one exception: once the owner
-has seen a cancel, the job is cancelled, even if its handler returns a result (it is stored and reported). A
-cancel that the owner had not seen when the handler returned is too late: the job has succeeded.
+The rules for the outcome are one pure function. Once the owner has seen a cancel, the job is cancelled, even
+if its handler returns a result; the result is stored and reported. A cancel that the owner had not seen when
+the handler returned is too late: the job has succeeded.
 """
 
 from __future__ import annotations
@@ -307,8 +307,8 @@ class AttemptTable:
 def raised(error: BaseException, *, told_to_stop: bool = False) -> Raised:
     """Return the report of a handler's exception, without secrets; `told_to_stop` if its token was cancelled.
 
-    A library's own cancellation error counts as a cancelled job only if the token was cancelled. Otherwise
-    something that the handler waited for was cancelled, which is an ordinary failure.
+    A cancellation error of a library, such as `asyncio.CancelledError`, counts as a cancelled job only if the
+    token was cancelled. Otherwise it is an ordinary failure.
     """
     problem = _describe(error)
     library_cancel = _is_library_cancel(error)

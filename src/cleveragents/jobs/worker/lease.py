@@ -2,8 +2,8 @@
 
 Leases do not depend on wall clocks. The owner measures a lease from the time *before* it sent its last
 acknowledged heartbeat; a peer measures a lease from the time *after* it first saw that heartbeat; each uses
-its own monotonic clock. So the owner's lease ends before any peer takes the job. Sending heartbeats may wait
-for the store, but watching leases must not wait, so each has its own thread.
+its own monotonic clock. So the owner's lease ends before any peer takes the job. Heartbeats and leases have a
+thread each, because sending heartbeats may wait for the store, and watching leases must not wait.
 
 A dead owner on this machine is detected immediately, by its pid and start time. Any other owner is judged by
 observation: the same fence and beat for a whole lease on *our* monotonic clock, counted from after we first

@@ -226,7 +226,8 @@ class ToolExecution:
 
     @property
     def network(self) -> bool:
-        """Whether commands may use the network without approval. A running command cannot request approval.
+        """Whether commands may use the network without approval. A running command cannot
+        request approval.
         """
         return self.policy.verdict(Capability.NETWORK) is Verdict.ALLOW
 
@@ -236,7 +237,8 @@ class ToolExecution:
         return self.policy.verdict(Capability.NETWORK) is Verdict.DENY
 
     def verdict(self, capability: Capability) -> Verdict:
-        """Return the verdict of the policy, which depends on whether commands are isolated on this machine.
+        """Return the verdict of the policy, which depends on whether commands are isolated on
+        this machine.
         """
         if capability is not Capability.COMMAND:
             return self.policy.verdict(capability)

@@ -211,7 +211,8 @@ def _fate_of(child: Plan) -> TaskStatus:
 
 
 def is_merged(calls: Iterable[ToolCall], part: str | None) -> bool:
-    """Return whether these calls of a parent merged the part. An incompletely recorded merge counts as well.
+    """Return whether these calls of a parent merged the part. An incompletely recorded merge counts as
+    well.
     """
     taken = (CallState.ENDING, CallState.ENDED)
     return any(call.state in taken and part_of_merge(call) == part for call in calls if part is not None)

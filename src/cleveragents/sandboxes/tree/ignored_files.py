@@ -1,11 +1,11 @@
 """Ignored files in a sandbox: copied into it, made by its setup, or created later by steps.
 
-No ignored file is ever applied. Files copied from the user and files of the setup (a virtual environment)
-are expected; all others were created by a step, and the user will not get them. Only the names of expected
+No ignored file is ever applied. Files copied from the user and files of the setup (a virtual environment) are
+expected. All other ignored files were created by a step, and are not applied. Only the names of expected
 files are recorded: a step's changes to their content, or inside a directory of the setup, are not detected.
 
-A request can name ignored files to copy. A repository may propose some in a file `.worktreeinclude`. They
-are often secrets, so the proposal counts only if the caller trusts it and adds it to the request.
+A request can name ignored files to copy. A repository may propose some in a file `.worktreeinclude`. Ignored
+files are often secrets, so the proposal counts only if the caller trusts it and adds it to the request.
 """
 
 from __future__ import annotations

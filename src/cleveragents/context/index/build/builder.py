@@ -198,7 +198,8 @@ class IndexBuild:
         self.builder.faults.reach("index.batch.after_commit")
 
     def _sized(self, entries: Sequence[FileEntry]) -> list[FileEntry]:
-        """Return the entries with their sizes. Sizes that only git knows are missing if git does not answer.
+        """Return the entries with their sizes. Sizes that only git knows are missing if git does not
+        answer.
         """
         unsized = [entry for entry in entries if not entry.on_disk and not entry.size]
         if not unsized:
