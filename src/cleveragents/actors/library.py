@@ -52,7 +52,7 @@ EXTERNAL_NAMESPACE = "external"
 
 @dataclass(frozen=True, slots=True)
 class ActorListing:
-    """A listed actor. `problem` says why it cannot be used; `trusted`, whether it may run."""
+    """A listed actor. `problem` is the reason why it cannot be used; `trusted`: it may run."""
 
     name: str
     origin: ActorOrigin

@@ -1,5 +1,5 @@
 """The one interface of the product: `Client`, its two implementations, requests and views.
 
 The CLI, the server's routes and the protocols call a client. One module per group of operations (`jobs`, …)
-holds its views, its protocol, and both implementations. Nothing here prints or renders.
+holds its views, its protocol, and both implementations. The package does not print or render anything.
 """

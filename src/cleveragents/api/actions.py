@@ -235,8 +235,8 @@ def ensure_no_directory(repository: Path | None) -> None:
 def library_root(access: Access, resource: str | None, repository: Path | None = None) -> Path | None:
     """Return the repository whose actions and actors apply, after checking the user's access to it.
 
-    With `resource`, it is the repository of the resource, or None for a remote that was never fetched here;
-    the user must be a viewer of its project. Otherwise it is the repository around the directory
+    With `resource`, it is the repository of the resource, or None for a remote that was never fetched on this
+    machine; the user must be a viewer of its project. Otherwise it is the repository around the directory
     `repository`, which only the owner may read. Raises `UnknownResource`, `SandboxRefused`, `NotAllowed`.
     """
     if resource is not None:

@@ -140,7 +140,8 @@ class Actors(Protocol):
         """Return an actor. Raises `UnknownActor`, `NotTrusted`, `InvalidActor`, `UnknownResource`."""
 
     def validate(self, yaml: str) -> ActorVerdict:
-        """Validate the YAML of an actor. Nothing is stored or run, and files that it names are not read.
+        """Validate the YAML of an actor. Nothing is stored or run, and files that the YAML names are not
+        read.
 
         Raises `NotAllowed` unless the user is an operator of some project.
         """

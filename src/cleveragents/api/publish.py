@@ -175,8 +175,8 @@ def web_address(url: str, base: str, branch: str) -> str | None:
 
 
 def repository_at(url: str) -> tuple[str, str] | None:
-    """Return the host of a remote and the path of the repository there, without `.git`; None for a remote
-    without a host.
+    """Return the host of a remote and the path of the repository on that host, without `.git`; None for a
+    remote without a host.
     """
     found = _URL.fullmatch(url) or _SHORT.fullmatch(url)
     return None if found is None else (found["host"].lower(), found["path"].rstrip("/").removesuffix(".git"))

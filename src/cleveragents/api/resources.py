@@ -216,7 +216,7 @@ def _ensure_branch_there(container: Container, url: str, branch: str) -> None:
 def add_directory(store: SqlProjectStore, name: str, project: str, path: Path, *, now: datetime) -> Resource:
     """Register the repository around `path`, or the directory itself.
 
-    Raises `SandboxRefused` if no plan could run there, and the errors of `SqlProjectStore.add_resource`.
+    Raises `SandboxRefused` if no plan could run in it, and the errors of `SqlProjectStore.add_resource`.
     """
     from cleveragents.core.errors import SandboxRefused
     from cleveragents.sandboxes.resources import find_resource

@@ -73,7 +73,7 @@ def shown(
     """Declare a field of a view, with its description and examples in the API's documentation.
 
     A field without a default is required. A default from a factory is not documented. `name` is the JSON
-    name, if that is a keyword of Python.
+    name, if it is a Python keyword.
     """
     said: dict[str, Any] = {"description": description} if description else {}
     said |= {} if name is None else {"alias": name}

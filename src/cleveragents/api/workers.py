@@ -120,8 +120,8 @@ def _is_dead(worker: WorkerRecord, home: str) -> bool:
 
 
 def worker_state(worker: WorkerRecord, *, now: datetime, home: str) -> str:
-    """Return the state of the worker: the one that it last reported, `lost` if it is silent or its process is
-    gone, or `idle` if it has no jobs.
+    """Return the state of the worker: `lost` if it is silent or its process is gone, `idle` if it has no
+    jobs, otherwise the state that it last reported.
     """
     if worker.state != "gone" and (_is_silent(worker, now=now) or _is_dead(worker, home)):
         return "lost"

@@ -251,7 +251,7 @@ class ActorParts:
         configuration: McpConfiguration,
         say: Callable[[str], None],
     ) -> Iterator[ToolsFor]:
-        """Yield a function that returns the tools of a plan, for a read-only run or for one that may write.
+        """Yield a function that returns the tools of a plan, for a read-only run or for a run that may write.
 
         These are the built-in tools, the context tools, the skill reader, and the tools of MCP servers that
         the policy permits. The servers end with the block.

@@ -90,7 +90,7 @@ class CommitBuilder:
         return self._user().git("rev-parse", f"{facts.new}^{{tree}}").decode("ascii").strip()
 
     def ensure_possible(self) -> None:
-        """Raise `ApplyRefused` if no commit can be made here."""
+        """Raise `ApplyRefused` if no commit can be made in the user's repository."""
         if self.apply_target.git_directory is None:
             raise self._refused("the directory is not a git repository; apply without a commit")
         user = self._user()

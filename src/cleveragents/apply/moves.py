@@ -37,7 +37,7 @@ _ANOTHERS_DOING = (errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errn
 
 
 class FileChanged(Exception):
-    """A file is no longer the one that was merged, because the user changed it; it stays unchanged."""
+    """The user changed a file after it was merged. The file keeps the user's change."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)

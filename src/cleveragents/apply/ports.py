@@ -236,6 +236,6 @@ class Applier(Protocol):
     def give_up(self, plan_id: str) -> Sequence[str]:
         """Give up the plan's interrupted applies, leaving their files as they are; return their resources.
 
-        Raises `ApplyBusy` while one is running.
+        Raises `ApplyBusy` while an apply is running.
         """
         ...

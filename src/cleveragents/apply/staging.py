@@ -154,7 +154,7 @@ class Staging:
         return tuple(files), kept
 
     def _arrived(self, place: Place, path: str, change: Difference, found: Metadata | None) -> str:
-        """Give the written file the metadata of the one it replaces; return its fingerprint."""
+        """Give the written file the metadata of the file that it replaces; return its fingerprint."""
         original = None if self._undoes is None else self._undoes.metadata.get(path)
         _keep_link(place, change, found, original)
         wanted = self._wanted(path, change, found, original)
@@ -223,7 +223,7 @@ def _keep_link(place: Place, change: Difference, found: Metadata | None, origina
 
 
 def _inherit_group(place: Place, path: Path) -> None:
-    """Give a new file the group of a setgid directory, as if it were created there."""
+    """Give a new file the group of its setgid directory, as if it had been created in it."""
     above = next((parent.lstat() for parent in path.parents if os.path.lexists(parent)), None)
     if above is not None and above.st_mode & stat.S_ISGID:
         with suppress(PermissionError):

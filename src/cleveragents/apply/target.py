@@ -5,8 +5,8 @@ last git command are read. Ignored files are included if the plan touches them: 
 the sandbox, and files at the path of a new file.
 
 Merges follow renames only to tracked files, and list each followed rename. git detects a rename by
-similarity: a file that is gone and a similar new one. If git tracks the new file, it counts as renamed. An
-untracked file may merely resemble the deleted one, so it never receives the changes to that file.
+similarity: a file is gone, and a new file is similar. If git tracks the new file, the old file counts as
+renamed. An untracked file may merely resemble the deleted one, so it never receives the changes to that file.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ Untracked = Callable[[Collection[str]], Collection[str]]
 class ApplyTarget:
     """A resource and the repository that stores its trees. `git_directory` is None outside of git.
 
-    `forms` is set if the trees hold the exact bytes of files, which may differ from what git would commit.
-    `converts` is True if git's settings make them differ even without a .gitattributes file.
+    `forms` is set if the trees hold the exact bytes of files, which may differ from the bytes that git would
+    commit. `converts` is True if git's settings make them differ even without a .gitattributes file.
     """
 
     resource: Path
@@ -83,7 +83,9 @@ class ApplyTarget:
         return self.git_directory or self.resource / ".git"
 
     def ensure_no_other_journal(self, plan_id: str) -> None:
-        """Raise `ApplyRefused` if an apply that is not in our journal was interrupted and left files here."""
+        """Raise `ApplyRefused` if an interrupted apply that is not in our journal left files
+        in the resource.
+        """
         found = set_aside_directories(self.resource, self.git_directory)
         if found:  # guard: files in two states are no base for a merge
             raise ApplyRefused(
@@ -110,7 +112,7 @@ class ApplyTarget:
         self.repository.git("update-index", "--replace", "-z", "--index-info", index=self.index, feed=lines)
 
     def writes_links_as_files(self) -> bool:
-        """Return whether git stores symbolic links here as files that contain the target."""
+        """Return whether git stores symbolic links of this resource as files that contain the target."""
         said = self.repository.git("config", "--type=bool", "--get", "core.symlinks", succeeds=(0, 1))
         return said.strip() == b"false"
 

@@ -63,7 +63,7 @@ class PlanExecutionContext:
 
     @property
     def active_changesets(self) -> tuple[str, ...]:
-        """The changesets that were started here and are not closed, oldest first."""
+        """The changesets that this context started and that are not closed, oldest first."""
         with self._changeset_lock:
             return tuple(self._active_changeset_ids)
 

@@ -200,8 +200,8 @@ def unset_value(path: Path, key: Key, *, faults: FaultPoints | None = None) -> b
 
 
 def _edit(path: Path, edited: Callable[[Path], str | None], faults: FaultPoints | None) -> bool:
-    """Replace the file, under the lock, by the content that `edited` returns. Return False, without a write,
-    if that is None.
+    """Replace the file, under the lock, by the content that `edited` returns. If the new content is None,
+    return False without a write.
     """
     # A symbolic link, for example into a dotfiles repository, stays a link; a circular link is not followed.
     target = Path(os.path.realpath(path))

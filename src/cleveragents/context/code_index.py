@@ -120,7 +120,9 @@ class CodeSnapshot(Protocol):
 
 
 class CodeIndex(Protocol):
-    """Opens snapshots and indexes new contents. Several processes may do so at once on one repository."""
+    """Opens snapshots and indexes new contents. Several processes may use the index of one repository at
+    once.
+    """
 
     def open(
         self,
@@ -133,7 +135,7 @@ class CodeIndex(Protocol):
         """Open a snapshot in which everything is indexed. After `seconds`, open a snapshot of the part that
         is indexed by then; its status has the numbers.
 
-        A damaged or outdated index is rebuilt, and a note says so; an index that cannot be written is kept in
+        A damaged or outdated index is rebuilt, with a note; an index that cannot be written is kept in
         memory. Raises `SourceMissing` if the directory or commit does not exist, and `Cancelled`.
         """
         ...

@@ -166,7 +166,8 @@ class ExecutionOptions:
 class StrategyExecution:
     """One invocation of the executor.
 
-    Not thread-safe: used by the thread that called `execute`; `_Attempt` documents what other threads access.
+    Not thread-safe: used by the thread that called `execute`; `_Attempt` documents the fields that other
+    threads access.
     """
 
     def __init__(self, terms: ExecutionOptions, breaker: CircuitBreaker, pool: StrategyCrew) -> None:

@@ -158,8 +158,8 @@ class CommandRule:
 
 @dataclass(frozen=True, slots=True)
 class RuleSuggestion:
-    """The rules that fit a call: a careful one with `*`, and the exact command line. `problem` says why one
-    or both are missing.
+    """The rules that fit a call: a narrow rule with `*`, and the exact command line. `problem` is the reason
+    if one or both are missing.
     """
 
     rule: CommandRule | None = None

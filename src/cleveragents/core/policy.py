@@ -1,4 +1,4 @@
-"""Policies: what a plan may do, what needs approval, and what is denied; and the isolation of commands.
+"""Policies, which allow, ask for or deny each capability of a plan; and the isolation of commands.
 
 A profile answers for every capability. Two answers are joined by taking the stricter one, so an additional
 policy (of a repository or an action) can tighten the user's choice and never loosen it.
@@ -58,7 +58,7 @@ class Verdict(str, Enum):
 class Policy:
     """A named answer for every capability.
 
-    With `never_asks`, a policy denies instead of asking, because no person is there to answer.
+    With `never_asks`, a policy denies instead of asking, because no person could answer.
     """
 
     name: str

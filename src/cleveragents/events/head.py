@@ -45,8 +45,8 @@ class HeadFile:
     processes that use the directory. A read outside `exclusively` returns a complete head, but possibly an
     older one.
 
-    `key_file` is a key that the operator keeps outside the directory. It is read for each seal and never
-    created here. Raises `ConfigurationError` if it cannot be read.
+    `key_file` is a key that the operator keeps outside the directory. This key is read for each seal, and
+    never created by CleverAgents. Raises `ConfigurationError` if it cannot be read.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class HeadFile:
             os.close(descriptor)
 
     def exists(self) -> bool:
-        """Return whether a head was ever written here: a head exists, or the key that was made to seal it."""
+        """Return whether a head was ever written to this directory: the head or its key exists."""
         return self.path.exists() or (not self._key_is_elsewhere and self.key_path.exists())
 
     def load(self) -> Tip:

@@ -2,9 +2,9 @@
 
 An emit takes effect in one short critical section: the event gets its sequence number, enters the audit log,
 the durable sink and the queues of ordered subscribers, and the set of its inline handlers is fixed, as an
-immutable tuple. Handlers run outside it. So the audit order, the sequence order and the order of ordered
-delivery are the same; no emit runs another emit's handlers; and a handler may emit, subscribe, unsubscribe or
-close, and may take any lock of the application, without a deadlock in the bus.
+immutable tuple. Handlers run outside it. So the audit log, the sequence numbers and ordered delivery have the
+same order, and no emit runs another emit's handlers. A handler may emit, subscribe, unsubscribe or close, and
+may take any lock of the application, without a deadlock in the bus.
 
 An emit that a required receiver cannot accept (a full queue, a sink that refuses) raises, and nothing is
 emitted: no number is used, and no handler sees the event.
@@ -265,11 +265,11 @@ class ReactiveEventBus:
         """End a subscription; given a type and a handler, the oldest subscription that matches them.
 
         Waits at most `timeout` seconds for running calls in other threads, then raises `DeadlineExceeded`.
-        After it returns, the handler runs in no other thread and starts in none. It does not wait inside
-        a handler of this bus (two of them could wait for each other) or with `wait=False` (for example, under
-        a lock that the handler takes): then no call begins, but calls that had begun may still run. Events
-        still queued for an ordered subscriber are discarded. Returns False if the subscription had already
-        ended.
+        After it returns, the handler runs in no other thread and starts in none. It does not wait inside a
+        handler of this bus (two handlers could wait for each other), or with `wait=False` (for example, under
+        a lock that the handler takes). In these cases no new call begins, but calls that had begun may still
+        run. Events still queued for an ordered subscriber are discarded. Returns False if the subscription
+        had already ended.
         """
         if isinstance(subscription, Subscription):
             return self._detach(subscription, wait, timeout)

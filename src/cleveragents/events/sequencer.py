@@ -113,8 +113,8 @@ class Sequencer:
 
         An event that is already in the log keeps its position; if its content differs, its result is
         `DuplicateKey`. Raises `AuditLogBroken` if the log does not match its head, and `AuditElsewhere` if
-        another home has the log: then nothing is placed. Raises `StoreBusy` if other sequencers hold the lock
-        for the whole timeout or, without `wait`, at this moment.
+        another home has the log; in both cases no event is placed. Raises `StoreBusy` if other sequencers
+        hold the lock for the whole timeout or, without `wait`, at this moment.
         """
         while True:
             done = self._sequence_some(batch, self._timeout if wait else 0.0)
@@ -397,7 +397,7 @@ def _holder(connection: Connection) -> str | None:
 
 
 def log_rows(connection: Connection, query: Select[Any]) -> list[LogRow]:
-    """Return the rows of a query on `events`. A value that is not text is replaced by one that matches no
+    """Return the rows of a query on `events`. A value that is not text is replaced by a value that matches no
     hash.
     """
     try:

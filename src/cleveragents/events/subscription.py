@@ -7,10 +7,10 @@ unsubscribe sees the call. No lock of ours is taken per call: `list.append` and 
 the GIL and, by the list's own lock, in an interpreter without the GIL.
 
 An ordered handler gets every event in sequence order, one at a time, on its own thread. Each ordered
-subscription has a bounded queue and an overflow policy. One thread serves one queue, so a slow handler
-delays only itself. The bus adds events under its own lock, so the queue has the order of the sequence
-numbers; the thread takes them out in batches and is woken only when it sleeps, so a busy stream costs no
-signal per event.
+subscription has a bounded queue and an overflow policy. One thread serves one queue, so a slow handler delays
+only itself. The bus adds events under its own lock, so the queue has the order of the sequence numbers. The
+thread takes events out in batches and is woken only when it sleeps, so a busy stream costs no signal per
+event.
 """
 
 from __future__ import annotations

@@ -172,11 +172,11 @@ class LooseObjects:
         return name
 
     def has(self, name: str) -> bool:
-        """Return whether the object is stored here."""
+        """Return whether the object is in this store."""
         return self._path(name).exists()
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a blob; None if it is not stored here."""
+        """Return the content of a blob; None if it is not in this store."""
         try:
             packed = self._path(name).read_bytes()
         except FileNotFoundError:

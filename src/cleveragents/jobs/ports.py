@@ -131,8 +131,8 @@ class JobStore(Protocol):
     ) -> JobHandoff:
         """Finish an attempt and claim the next job in one step, so that the claim can use the freed place.
 
-        Raises the errors of `finish`; then nothing is claimed. It may return no job although one could be
-        claimed; the caller then uses `claim`.
+        Raises the errors of `finish`, without a claim. May return no job although a job could be claimed; the
+        caller then uses `claim`.
         """
         ...
 

@@ -91,7 +91,7 @@ class PriceList:
         return next(iter(get_close_matches(name, list(every), n=1, cutoff=0.88)), None)
 
     def known_mode(self, name: str) -> ToolCallMode | None:
-        """Return how a model with this name makes tool calls on the user's own server; None if unknown."""
+        """Return the tool-call mode of a model with this name on the user's own server; None if unknown."""
         spelling = name.lower()
         text = any(fnmatchcase(spelling, pattern) for pattern in self._text_callers)
         return ToolCallMode.TEXT if text else None
@@ -220,7 +220,7 @@ class ModelCatalogue:
         return self._wrapped(provider.open(opening), provider)
 
     def _mode(self, provider: Provider, facts: ModelFacts) -> ToolCallMode | None:
-        """Return how the model makes tool calls; None if unknown.
+        """Return the tool-call mode of the model; None if unknown.
 
         The listed facts decide first. A provider's own server accepts native calls. On another server, an
         earlier probe decides, then the mode that is known for the model's name.

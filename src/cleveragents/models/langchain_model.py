@@ -1,12 +1,12 @@
 """An adapter for all providers that LangChain supports.
 
 Answers are always streamed: a cancelled call then ends immediately, and a stream without a finish reason
-reveals a lost connection. Tool calls are assembled from their pieces here and parsed strictly, because
-LangChain would complete a half-written call and return it as valid.
+reveals a lost connection. This module assembles tool calls from their pieces and parses them strictly,
+because LangChain would complete a half-written call and return it as valid.
 
-Outgoing names and ids are restricted to what every provider accepts: letters, digits, `_` and `-` in names,
-and unique ids. Tool requests are numbered anew from the start of the conversation for each call, so that the
-same conversation is always sent as the same bytes and provider caches keep working.
+Outgoing names and ids have a form that every provider accepts: letters, digits, `_` and `-` in names, and
+unique ids. Tool requests are numbered anew from the start of the conversation for each call, so that the same
+conversation is always sent as the same bytes and provider caches keep working.
 
 Reasoning blocks of an answer are kept with it and sent back unchanged to the same model, as Anthropic and
 Google require. Gemini signs tool calls; such a signature is kept as a block of its own.

@@ -81,7 +81,8 @@ class ExecutePhase:
     def __call__(
         self, ground: ActorPhase, *, rethinks: bool = True
     ) -> tuple[Mapping[str, JsonValue], JsonValue | None]:
-        """Do the tasks, then fix what checks and the reviewer find, as often as the actor says.
+        """Do the tasks, then fix the findings of checks and the reviewer, up to the actor's number of fix
+        attempts.
 
         Returns the final state of the actor, and the pending request if the plan has to wait. Raises
         `RethinkNeeded` if the verdict of the reviewer is `rethink` and `rethinks` is set.

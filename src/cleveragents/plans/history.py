@@ -158,8 +158,8 @@ class PlanHistory:
         """Return all calls in order. Calls that a rollback undid, or that are to be made again, have the
         state REVERTED.
 
-        This state is computed here instead of stored, so that a rollback takes effect in one step, and a
-        rollback that is itself undone has no effect.
+        This state is computed, not stored. So a rollback takes effect in one step, and a rollback that is
+        itself undone has no effect.
         """
         calls = self._calls.of_plan(plan_id)
         rewrites = [call for call in calls if call.step is None]

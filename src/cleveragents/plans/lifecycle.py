@@ -224,8 +224,8 @@ class PlanLifecycle:
     def reply(self, plan: Plan, text: str, question: str | None = None) -> Plan:
         """Answer the pending question of an actor and queue the plan.
 
-        Raises `PlanError` if no question is pending, if it is not the one named `question`, or if the answer
-        is not one of its choices.
+        Raises `PlanError` if no question is pending, if the pending question has another name than
+        `question`, or if the answer is not one of its choices.
         """
         plan = self.plans.get(plan.id)
         waited = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
@@ -373,7 +373,7 @@ class PlanLifecycle:
 
     def all_reconciled(self, plans: Sequence[Plan]) -> list[Plan]:
         """Reconcile many plans. The cost depends on the number of unfinished plans. A plan that cannot be
-        reconciled is returned as it was, with an `error` that says why.
+        reconciled is returned unchanged, with the reason as its `error`.
         """
         unfinished = self.queueing.unfinished_jobs()
         children: dict[str, Sequence[Plan]] = {}
@@ -453,8 +453,8 @@ class PlanLifecycle:
 
     def _let_go(self, job: Job | None) -> None:
         """End the job of a plan that no longer needs one, unless the owner of the job is alive and will end
-        it. A job of a shared queue is left to the worker that claims it next, because the worker also decides
-        what happens to the result.
+        it. A job of a shared queue is left to the worker that claims it next, because this worker also
+        applies the result or leaves it for review.
         """
         if job is None or job.state.ended or job.queue or self._is_at_work(job):
             return

@@ -119,7 +119,8 @@ class SandboxEdits:
 
     def take_back_failure(self, plan: Plan) -> ToolCall | None:
         """Mark the call at which the plan failed, so that a resume makes it again. The sandbox is rolled back
-        to the checkpoint of the call, unless edits were recorded since; then the current files are used.
+        to the checkpoint of the call, unless edits were recorded since; in that case the current files are
+        used.
 
         Return None if the plan did not fail at a call. Raises `NeedsHuman` if there are unrecorded edits.
         """

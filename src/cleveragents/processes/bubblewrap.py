@@ -12,9 +12,9 @@ Isolation does not cover the kernel's other interfaces, CPU time, memory, disk s
 /etc/passwd. With `network`, the command reaches every service that listens on this machine, including
 abstract sockets.
 
-The seccomp filter is assembled here as classic BPF for x86-64 (including 32-bit programs) and 64-bit ARM;
-other architectures get no filter. Kernel vulnerabilities are often found in the denied calls, and building
-and testing software needs none of them. A denied call fails with EPERM. `clone3` fails with ENOSYS, because a
+The seccomp filter is assembled as classic BPF for x86-64 (including 32-bit programs) and 64-bit ARM; other
+architectures get no filter. Kernel vulnerabilities are often found in the denied calls, and building and
+testing software needs none of them. A denied call fails with EPERM. `clone3` fails with ENOSYS, because a
 filter cannot see its flags; the C library then falls back to `clone`. Creating a socket of a family that
 network namespaces do not cover fails with EAFNOSUPPORT.
 """

@@ -43,7 +43,9 @@ class BoundedLines:
             await self._writer.drain()
 
     async def receive(self) -> dict[str, Any] | None:
-        """Return the next message, None at the end. A line that is no message is answered with an error."""
+        """Return the next message, None at the end. A line that is not a message is answered
+        with an error.
+        """
         while True:
             try:
                 line = await self._reader.readuntil(b"\n")

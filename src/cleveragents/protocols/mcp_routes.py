@@ -87,7 +87,7 @@ class McpEndpoint:
 
 @contextmanager
 def _kept_root_logger() -> Iterator[None]:
-    """Undo what the SDK does to the root logger, which belongs to the server."""
+    """Undo the SDK's changes to the root logger, which belongs to the server."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:

@@ -52,7 +52,7 @@ class SandboxRegistry:
 
     `quota_bytes` limits the disk use of all sandboxes, checked before one is created; 0 means no limit. With
     `durability="full"`, the content of new sandboxes survives a power cut. `home` names the state directory
-    if several share the database: sandboxes of another home are neither examined nor removed here.
+    if several share the database: sandboxes of another home are neither examined nor removed.
     """
 
     def __init__(

@@ -79,7 +79,8 @@ class SetupCache:
     def key(self, inputs: SetupInputs, tree: Path) -> str | None:
         """Return the cache key for a setup of the files in `tree`; every input and every file counts.
 
-        Call it before the setup runs. Returns None if a file cannot be read; then the setup is not cached.
+        Call it before the setup runs. Returns None, which means that the setup is not cached, if a file
+        cannot be read.
         """
         try:
             files = sandbox_digest(tree)

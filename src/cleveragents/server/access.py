@@ -85,7 +85,9 @@ class AccessRule:
 
     @property
     def rank(self) -> int:
-        """The strictness of the rule. If a route has several rules, the one with the highest rank applies."""
+        """The strictness of the rule. If a route has several rules, the rule with the highest
+        rank applies.
+        """
         return (("anywhere", "project", "server").index(self.where) << 2) + list(Role).index(self.role)
 
     @property

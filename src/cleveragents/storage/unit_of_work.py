@@ -42,7 +42,7 @@ class WriteOutcome:
 
 
 class TransactionLost(Exception):
-    """The whole transaction failed, not only one of its writes; `cause` tells why."""
+    """The whole transaction failed, not only one of its writes; `cause` is the reason."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))

@@ -30,7 +30,7 @@ class NotHttp(Exception):
 
 
 class _Cut(Exception):
-    """The connection must be cut here."""
+    """The script cuts the connection at this point."""
 
 
 @dataclass(frozen=True, slots=True)

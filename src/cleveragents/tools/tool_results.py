@@ -1,7 +1,7 @@
 """Format the result of a tool for a model: short facts first, then the long text, unescaped and truncated.
 
 JSON would escape every line break of a file, which costs tokens and makes small models copy the escapes into
-their edits. So the one long text of a result is shown raw.
+their edits. So the long text of a result is shown unescaped.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class SqlUserStore:
         self._database.write(unit)
 
     def get(self, name: str) -> User:
-        """Return the user with the present roles. Raises `UnknownUser`."""
+        """Return the user with their current roles. Raises `UnknownUser`."""
         with self._database.read() as connection:
             return _named(connection, name)
 

@@ -200,7 +200,7 @@ class NodeThreads(ThreadPoolExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False, seconds: float = 0.0) -> None:
-        """End each thread when it becomes idle; wait for at most `seconds`, whatever `wait` says."""
+        """End each thread when it becomes idle; wait for at most `seconds`. `wait` is ignored."""
         with self._lock:
             self._is_shut_down = True
             self._work.notify_all()

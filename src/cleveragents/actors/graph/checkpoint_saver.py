@@ -75,7 +75,7 @@ _STRICT = (
 class _Step:
     """A step with a single task.
 
-    `held` is the step's checkpoint while that is held back; `written` resolves to whether the task's writes
+    `held` is the step's checkpoint while it is held back; `written` resolves to True if the task's writes
     were stored.
     """
 
@@ -362,8 +362,8 @@ async def _aside(call: Callable[..., R], *arguments: Any) -> R:
 def _is_followed_by_one(checkpoint: Checkpoint) -> bool:
     """Return whether exactly one task follows.
 
-    With several tasks, the writes of one could be stored before the checkpoint that is held back for another.
-    With none, the checkpoint would never be stored.
+    With several tasks, the writes of one task could be stored before the checkpoint that is held back for
+    another task. With no task, the checkpoint would never be stored.
     """
     ways = [name for name in checkpoint.get("updated_channels") or () if name.startswith(_WAYS)]
     return len(ways) == 1 and (ways[0] == START or ways[0].startswith(_BRANCH))

@@ -1,9 +1,9 @@
 """The compiler from actors to LangGraph graphs: nodes to nodes, routes to conditional edges, actors to
 subgraphs.
 
-An llm node with tools becomes two nodes, one that calls the model and one that makes its tool calls, so that
-LangGraph writes a checkpoint after each. Without tools it stays one node, because LangGraph inspects all
-nodes at every step. Where branches meet, LangGraph's edges from several nodes wait for all branches. If a
+An llm node with tools becomes two nodes, so that LangGraph writes a checkpoint after each call: the first
+calls the model, the second makes its tool calls. Without tools it stays one node, because LangGraph inspects
+all nodes at every step. Where branches meet, LangGraph's edges from several nodes wait for all branches. If a
 branch can arrive over several edges, all of these edges lead to an extra node before the meeting point.
 
 Meetings of branches are found without LangGraph. A node with several names in `next` forks. After a fork,

@@ -230,7 +230,7 @@ class LlmStep:
 
 @dataclass(frozen=True, slots=True)
 class StructuredAnswer:
-    """The object in a model's answer, or a text that tells the model what is wrong with the answer."""
+    """The object in a model's answer, or a text for the model about the mistake in its answer."""
 
     value: dict[str, Any] | None
     problem: str = ""

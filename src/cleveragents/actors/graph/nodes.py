@@ -235,8 +235,8 @@ class SubgraphStep:
         self._graph = graph
 
     async def run(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
-        """Run the actor and return its outputs. If the run was interrupted inside the actor, it continues
-        there.
+        """Run the actor and return its outputs. A run that was interrupted inside the actor continues inside
+        it.
         """
         node = self._node
         path = path_in(state, node.name)

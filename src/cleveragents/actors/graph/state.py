@@ -183,7 +183,8 @@ def filled_values(template: Mapping[str, JsonValue], actor: Actor, state: State)
 
 def answer_schema(node: LlmNode, state: State) -> dict[str, Any] | None:
     """Return the schema for an answer. `enum: ["${key}"]` of a property becomes the items of a list, or the
-    lines of a text; it is left out if there are none or too many, because a grammar for it would be huge.
+    lines of a text. The `enum` is left out if there are no items, or so many that a grammar for them would be
+    huge.
     """
     if node.schema is None:
         return None

@@ -116,8 +116,8 @@ def agents_files(
     root: Path, directory: str = "", *, directories_limit: int = _DIRECTORIES_LIMIT
 ) -> tuple[AgentsFile, ...]:
     """Return the files on the path from the root to `directory` with their texts, the most specific one last,
-    because it takes precedence. Then return the other files without their texts, which an agent can read when
-    it works there.
+    because it takes precedence. The other files follow without their texts, which an agent can read when it
+    works in their directories.
 
     The texts share a limited space, and the most specific file gets it first. A text that does not fit is
     truncated, with a note.

@@ -197,8 +197,8 @@ class AgentNode:
     `environment` names the variables that are passed through, and `home` the files and directories below the
     user's home that are copied; the agent receives no other variables or files of the user. It has network
     access only if the node requests it and the policy grants it. It is stopped after `seconds`, or when it
-    has more than `processes` processes. The end of its output is written to the key `output`. `install` says
-    how to install the program.
+    has more than `processes` processes. The end of its output is written to the key `output`. `install` is
+    the hint how to install the program.
     """
 
     name: str

@@ -236,7 +236,7 @@ def _llm_problems(actor: Actor, node: LlmNode, around: ActorEnvironment) -> Iter
 
 
 def _choices_problems(actor: Actor, key: str | None) -> Iterator[str]:
-    """Yield what is wrong with the state key that holds the choices for a property, if there is one."""
+    """Yield the problems of the state key that holds the choices for a property, if any."""
     if key is None:
         return
     types: dict[str, str] = dict.fromkeys(GIVEN, "string") | {one.name: one.type for one in actor.state}

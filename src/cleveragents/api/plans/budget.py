@@ -65,8 +65,8 @@ def allow(parts: PlanParts, plan: Plan, limits: BudgetLimits, model: str | None 
     """Set the total limits of the plan and of all plans that share its budget. They apply from the next model
     call on; the time limit, from the next step on.
 
-    Raises `PriceUnknown`, `SpendingUncounted` if spending cannot be counted. A limit below the current one is
-    refused.
+    Raises `PriceUnknown`, `SpendingUncounted` if spending cannot be counted. A limit below the current limit
+    is refused.
     """
     from cleveragents.plans.actors.role_models import ensure_counted
 

@@ -64,8 +64,8 @@ class ChangedFiles:
 def changes_of(parts: PlanParts, plan: Plan) -> list[Row]:
     """Return each file that an apply would change now, with the lines added and removed.
 
-    Empty if the plan has no sandbox here. Raises `PlanError` if changes that the review leaves out cannot be
-    separated from the rest.
+    Empty if the plan has no sandbox on this machine. Raises `PlanError` if changes that the review leaves out
+    cannot be separated from the rest.
     """
     return found_changes(parts, plan).rows
 

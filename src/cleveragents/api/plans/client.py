@@ -50,9 +50,9 @@ _LATE_LOOKS = 6
 class Plans(Protocol):
     """The plans that the acting user can see. A plan is named by its id, or by an unambiguous part of it.
 
-    Every method may raise `UnknownPlan`, `AmbiguousPlan` and `NotAllowed`; every method that changes a plan,
-    `PlanError` if the state of the plan does not allow the change, and `StalePlan` if another user changed
-    the plan first.
+    Every method may raise `UnknownPlan`, `AmbiguousPlan` and `NotAllowed`. A method that changes a plan may
+    also raise `PlanError` if the state of the plan does not allow the change, and `StalePlan` if another user
+    changed the plan first.
     """
 
     def list(
@@ -71,7 +71,7 @@ class Plans(Protocol):
         also the path of a repository."""
 
     def counts(self) -> tuple[PlanCount, ...]:
-        """Return how many plans there are in each phase and state. Sub-plans are not counted."""
+        """Return the number of plans in each phase and state. Sub-plans are not counted."""
 
     def search(self, text: str, *, project: str | None = None, limit: int = 20) -> tuple[FoundPlan, ...]:
         """Return the plans whose goal, answer, transcript or changes contain the text, newest first. Case is
@@ -270,7 +270,9 @@ class Plans(Protocol):
         """
 
     def preview_correction(self, plan_id: str, decision: int) -> CorrectionPreview:
-        """Return what the correction of a decision would supersede and undo."""
+        """Return a preview of a correction: the decisions that it would supersede, and the work that it would
+        undo.
+        """
 
     def comment(
         self,

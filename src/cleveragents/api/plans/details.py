@@ -199,7 +199,9 @@ def details_of(parts: PlanParts, plan: Plan) -> Row:
 
 
 def _broken_invariant(parts: PlanParts, plan: Plan) -> str | None:
-    """Return how the result breaks an invariant, or None. Only edits by hand can break an invariant."""
+    """Return a text about the invariant that the result breaks, or None. Only edits by hand can break an
+    invariant.
+    """
     if plan.strategy is None:
         return None
     invariants, states = Strategy.from_json(plan.strategy).invariants, parts.history.states(plan.id)

@@ -111,7 +111,7 @@ def _ensure_first(parts: PlanParts, plan: Plan, call: ToolCall) -> None:
     """Raise `PlanError` if an answer without a call number may be meant for an earlier call.
 
     Without this check, if two people approve the same request, the second approval would apply to the next
-    request, which nobody has seen.
+    request, which neither of them has seen.
     """
     before = [one.number for one in parts.history.calls(plan.id) if one.approval is not None]
     if before:  # guard: an answer is for the call that was seen
@@ -176,8 +176,8 @@ def resume(parts: PlanParts, plan_id: str, *, model: str | None, limits: BudgetL
 def allow_more(parts: PlanParts, plan_id: str, limits: BudgetLimits) -> Plan:
     """Raise the limits of the plan.
 
-    A plan that waits for budget continues. A running plan, or one that waits for something else, uses the new
-    limits from its next model call on. Raises `RequestRefused`, `PriceUnknown`, `PlanError`, `StalePlan`.
+    A plan that waits for budget continues. A running plan, or a plan with another pending request, uses the
+    new limits from its next model call on. Raises `RequestRefused`, `PriceUnknown`, `PlanError`, `StalePlan`.
     """
     if limits == BudgetLimits():
         raise RequestRefused("missing limit: pass usd, tokens, steps or seconds")
@@ -267,7 +267,7 @@ def adopted(access: Access, plan: Plan) -> Iterator[Plan]:
 
 
 def _give_back(parts: PlanParts, root: Plan) -> None:
-    """Take the plan out of its queue, unless it or one of its sub-plans was queued there."""
+    """Take the plan out of its queue, unless the plan or one of its sub-plans was queued in it."""
     jobs = [parts.lifecycle.queueing.job_of(one) for one in (root, *below(parts, root))]
     if not any(job is not None and job.queue and not job.state.ended for job in jobs):
         parts.plans.assign_queue(root, None, now=parts.lifecycle.clock.now())

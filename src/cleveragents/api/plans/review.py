@@ -126,7 +126,7 @@ def commented_lines(
 
 
 def comment_rows(parts: PlanParts, plan: Plan, comments: Sequence[Comment]) -> list[dict[str, JsonValue]]:
-    """Return comments for display, masked, with their present lines."""
+    """Return comments for display, masked, with their current lines."""
     places = parts.comments.places(plan, comments)
     return [_comment_row(one, places.get(one.number)) for one in comments]
 

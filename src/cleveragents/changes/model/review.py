@@ -108,9 +108,9 @@ def accepted_states(
 ) -> dict[str, FileState | None]:
     """Return the state of every path after the accepted changes.
 
-    Raises `PlanError` if an accepted change was made on top of a rejected one in the same place; leaving out
-    the whole file avoids this error. A rename is one change with two names: leaving out the new file keeps
-    the old one, and vice versa, so that no file gets lost.
+    Raises `PlanError` if an accepted change was made on top of a rejected change in the same place; leaving
+    out the whole file avoids this error. A rename is one change with two names: leaving out the new file
+    keeps the old one, and vice versa, so that no file gets lost.
     """
     rejected = {(review.kind, review.subject) for review in reviews if not review.accepted}
     left_out = {subject for kind, subject in rejected if kind is ReviewKind.CHANGESET}

@@ -5,8 +5,8 @@ together: one query for their changesets, one insert, one commit. Each caller st
 refused record does not fail the commit.
 
 A path is text in Python and bytes in the file system. A path that is not UTF-8 has lone surrogates, which no
-database stores. Such a path is stored as a JSON string, which is plain ASCII and begins with a quote; so is a
-path that itself begins with a quote. Every other path is stored as it is.
+database stores. Such a path, and a path that itself begins with a quote, is stored as a JSON string, which is
+plain ASCII and begins with a quote. Every other path is stored as it is.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ class NotRemoved(Exception):
 class Orphan:
     """An orphan, with its fix or with advice.
 
-    `fix` returns what it did, or an empty string if nothing was left to do. It raises `NotRemoved` if the
-    orphan must stay. If `fix` is None, `advice` tells the user what to do. An orphan that is not `amiss` is
+    `fix` returns a text about the fix, or an empty string if nothing was left to do. It raises `NotRemoved`
+    if the orphan must stay. If `fix` is None, `advice` is for the user. An orphan that is not `amiss` is
     reported without a warning.
     """
 
@@ -45,7 +45,7 @@ Survey = Callable[[], Sequence[Orphan]]
 
 def findings_of(name: str, survey: Survey, *, fix: bool) -> Iterator[DoctorCheck]:
     """Yield a check for each orphan that the survey finds, after fixing it if `fix` is set. If there is no
-    orphan, yield one check that says so.
+    orphan, yield one passed check.
     """
     try:
         found = survey()

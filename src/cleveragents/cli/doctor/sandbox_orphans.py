@@ -56,7 +56,7 @@ def lost_sandboxes(container: Container) -> Sequence[Orphan]:
 class _SandboxFixes:
     """A wrapper of the sandbox registry for repairs. It refuses to remove sandboxes that contain work.
 
-    The first call of `fix` repairs all sandboxes; each call returns what was done for one of them.
+    The first call of `fix` repairs all sandboxes; each call returns a text about the repair of one sandbox.
 
     Not thread-safe: use it in the command that made it.
     """

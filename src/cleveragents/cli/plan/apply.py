@@ -154,9 +154,9 @@ def apply_now(
 ) -> PlanView:
     """Apply the plan and return it, also if another process applied it in the meantime.
 
-    A plan without changes is returned unchanged. The commit message `DRAFTED` is replaced by one from the
-    goal. Obstacles are printed before the error is raised: `ApplyConflict`, `CheckFailed`, `ApplyRefused`,
-    `PlanError` …
+    A plan without changes is returned unchanged. The commit message `DRAFTED` is replaced by a message from
+    the goal. Obstacles are printed before the error is raised: `ApplyConflict`, `CheckFailed`,
+    `ApplyRefused`, `PlanError` …
     """
     if _is_unchanged(plan):
         progress("the plan changed nothing; there is nothing to apply")
@@ -190,7 +190,7 @@ def wait_for_other_apply(client: Client, plan: PlanView, commit: str | None = No
     """Return the plan. If another process applies it, first wait for the end of that apply.
 
     Raises `StalePlan`, with remedies, if the other process did not apply it. If another process works on the
-    plan in any other way, a message says so.
+    plan in any other way, a message is printed.
     """
     if _is_being_applied(plan):
         return _applied_by_another(client, plan, StalePlan(plan.id, 0), commit, None)

@@ -127,8 +127,8 @@ def _meant(changes: Sequence[ChangeView], paths: Sequence[str]) -> list[ChangeVi
 
 
 def _nothing(plans: Plans, plan: PlanView, paths: Sequence[str], prefix: str) -> str:
-    """Return a message that says why there is no change to show. Raises `PlanError` or `NeedsHuman` if
-    changes cannot be shown.
+    """Return the message for a plan without changes to show, with the reason. Raises `PlanError` or
+    `NeedsHuman` if changes cannot be shown.
     """
     left_out = [file for file in plans.diff(plan.id).files if not file.accepted]
     if plan.state.running:

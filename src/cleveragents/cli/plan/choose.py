@@ -202,7 +202,9 @@ def ids_to_decide(client: Client) -> list[str]:
 
 
 def nothing_to_decide(client: Client, prefix: str) -> str:
-    """Return the message that no plan here needs a person, with the number of plans elsewhere that do."""
+    """Return the message that no plan of this repository needs a person, with the number of plans of other
+    repositories that do.
+    """
     here, others = "no plan of this repository needs you", len(_candidates(client, "review", None))
     if not others:
         return here

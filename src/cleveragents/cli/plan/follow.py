@@ -133,7 +133,7 @@ class _PauseRequests:
         self.lacking: set[str] = set()
 
     def pause(self, plan_id: str) -> None:
-        """Pause the plan unless it rests. A server may lack the action, such as one of 0.1.0."""
+        """Pause the plan unless it rests. A server of version 0.1.0 does not have this action."""
         plan = self._client.plans.summary(plan_id)
         if plan.at_rest and not plan.waits_for_sub_plans:
             self.resting.add(plan_id)
@@ -249,7 +249,7 @@ class PlansFollower:
     def stopped(self, prefix: str) -> list[PlanView]:
         """Pause all running plans and return them once they have stopped; Ctrl-C ends the wait.
 
-        A plan that cannot be paused, such as one that is being applied, comes to rest on its own; the
+        A plan that cannot be paused, for example because it is being applied, comes to rest on its own; the
         reason is printed.
         """
         names = list(self._meters)
@@ -273,7 +273,7 @@ class PlansFollower:
         raise click.exceptions.Exit(INTERRUPTED) from None
 
     def _say_status(self, plan_id: str, status: PlanStatus) -> None:
-        """Print the status of the plan, unless it is the last one that was printed."""
+        """Print the status of the plan, unless it was the last printed status."""
         if self._statuses and self._said_statuses.get(plan_id) is not status:
             self._said_statuses[plan_id] = status
             self.say(plan_id, status.value)

@@ -46,7 +46,7 @@ class Meter(Protocol):
         ...
 
     def read(self) -> MeterReading:
-        """Return a new reading, or the last one if no new one is available."""
+        """Return a new reading; if none is available, return the last reading."""
         ...
 
 

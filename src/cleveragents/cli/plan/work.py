@@ -238,9 +238,9 @@ def activity_count(plan: PlanView) -> int:
 def decide(deciding: WorkOptions, plan: PlanView) -> PlanView:
     """Bring a plan at rest to the outcome that the user chooses, with questions on a terminal.
 
-    Exits with 3, after printing what is needed, if a question cannot be asked, with 1 if the plan failed, and
-    with 130 if it was cancelled. Raises `CheckFailed` if the result is left with a required check that did
-    not pass.
+    Exits with 3 after printing the pending request if a question cannot be asked, with 1 if the plan failed,
+    and with 130 if it was cancelled. Raises `CheckFailed` if the result is left with a required check that
+    did not pass.
     """
     while plan.state is PlanState.WAITING:
         plan = _answered(deciding, plan)

@@ -39,7 +39,7 @@ _UNBROKEN = "\x1b[?7l{}\x1b[?7h"
 
 
 class Footer:
-    """A footer that draws what `render` returns for the size of the terminal, at most eight times a second.
+    """A footer that draws the lines of `render` for the size of the terminal, at most eight times a second.
 
     Thread safety:
         Owner: the view that made it starts and closes it; any thread may call `scroll`.

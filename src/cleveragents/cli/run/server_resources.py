@@ -31,10 +31,10 @@ def resource_here(
     otherwise: str = "pass --resource NAME",
 ) -> str:
     """Return the named resource. Without a name, return the only resource that has the path or a remote of
-    the current repository; if there are several, the one with the checked-out branch.
+    the current repository; if there are several, return the resource with the checked-out branch.
 
-    Raises `click.UsageError` if no resource or more than one matches; `otherwise` tells the user what to do
-    instead.
+    Raises `click.UsageError` if no resource or more than one matches; `otherwise` is the remedy in the
+    message.
     """
     if named is not None:
         return named

@@ -1,4 +1,4 @@
-"""`agents run` through a server: plans are created and run there, followed and reviewed here."""
+"""`agents run` through a server: the server runs the plans, and this command follows and reviews them."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class ActionScreen(ClientScreen[None], Generic[_Facts]):
             self.prepare(partial(self.actions.question, name), opened)
 
     def prepare(self, act: Callable[[], _Result], done: Callable[[_Result], object]) -> None:
-        """Read what a dialog shows, then open it with `done`."""
+        """Read the data of a dialog, then open the dialog with `done`."""
         self._asking = True
         self.call(act, partial(self._prepared, done), self._not_prepared)
 

@@ -142,8 +142,8 @@ class PlanActions:
         )
 
     def _ensure_unchanged(self, path: str, line: int, side: Side, shown: str) -> None:
-        """Raise `PlanError` if the line is no longer the one that was shown. Lines of binary or very large
-        files are not compared.
+        """Raise `PlanError` if the line has changed since it was shown. Lines of binary or very large files
+        are not compared.
         """
         file = self._client.plans.file(self._plan_id, path, side=side)
         lines = file.content.split("\n")

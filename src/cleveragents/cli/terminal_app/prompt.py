@@ -152,7 +152,7 @@ class Prompt(Vertical):
         return str(self.area.document.get_line(row))[:column]
 
     def _candidates(self) -> list[tuple[str, str]]:
-        """Return what the word at the cursor may become, each with its description."""
+        """Return the completions of the word at the cursor, each with its description."""
         before = self._before_cursor()
         command, word = _COMMAND.match(before), _WORD.search(before)
         if command is not None and self.area.cursor_location[0] == 0:

@@ -1,5 +1,5 @@
-"""The recorded output of a plan as entries for a screen: lines of progress and of commands, and what models
-said, as Markdown.
+"""The recorded output of a plan as entries for a screen: lines of progress and of commands, and the output of
+models as Markdown.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def opaque_because(path: str, data: bytes) -> str | None:
 
 
 def _is_marked(head: bytes) -> bool:
-    """Return whether the comment at the start of a file says that it is generated.
+    """Return whether a comment at the start of the file marks it as generated.
 
     Only the start counts, because a comment further down may refer to other files.
     """

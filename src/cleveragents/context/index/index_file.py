@@ -2,7 +2,7 @@
 
 A process that opens the index briefly holds a shared lock on a separate lock file (the door); a process that
 replaces the index holds it exclusively. So no process opens one database file with the log of another. If the
-file cannot be opened or written, the index lives in memory, and a note says so.
+file cannot be opened or written, the index is kept in memory, with a note.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class IndexFile:
 
     def open(self) -> OpenedIndex:
         """Open the index and create it if it is missing. Never fails because of the state of the disk: an
-        unusable index is rebuilt or replaced by one in memory.
+        unusable index is rebuilt, or replaced by an index in memory.
         """
         try:
             return self.open_kept()

@@ -264,7 +264,7 @@ class Layout:
     """The layout of a view in the index.
 
     `rows[document]` is the row of its analysis, 0 if there is none. `places[i]` maps the chunks of segment i
-    to chunks of the snapshot, -1 for those outside of it; `partial` says whether there are any of the latter.
+    to chunks of the snapshot, -1 for chunks outside of it; `partial`: there are such chunks.
     """
 
     files: Sequence[CodeFile]

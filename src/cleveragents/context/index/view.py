@@ -87,7 +87,7 @@ Stamps = Mapping[str, tuple[str, bytes]]
 
 
 class FileEntry(NamedTuple):
-    """A file. `size` is 0 if only git knows it; `on_disk` says whether to read its content from the disk."""
+    """A file. `size` is 0 if only git knows it; `on_disk`: the content is read from the disk."""
 
     path: str
     digest: bytes

@@ -95,7 +95,7 @@ UNRELATED: Final = "nothing in this repository seems related to the question; th
 
 
 class Notes:
-    """Notes on what went wrong, each once. Any thread may add: the list is only appended to."""
+    """Notes on failures, each once. Any thread may add a note, because the list is only appended to."""
 
     _MOST = 50
     _LONGEST = 500

@@ -80,7 +80,7 @@ LoadPart = Callable[[], Any]
 
 
 def checked_names(answer: object, offered: Collection[str]) -> tuple[str, ...]:
-    """Return the names in the answer. Each must be one of those offered, and occur only once."""
+    """Return the names in the answer. Each must be an offered name, and occur only once."""
     names = tuple(_each(answer, str, len(offered)))
     if len(set(names)) != len(names) or not set(names) <= set(offered):
         raise ValueError("named unknown or duplicate strategies")

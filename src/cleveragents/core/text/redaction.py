@@ -15,18 +15,16 @@ Texts that a person approves, trusts or reviews must be exact: masking by name o
 `PASSWORD="$(rm -rf .)" ls`. For these texts, `redact_known` and `redact_known_text` mask only known values.
 
 `PieceMask` masks a text that arrives in pieces exactly like the whole text. A piece may end in the middle of
-a secret, or between a name and its value. The end of the received text is therefore held back until it is
-certain that it is not part of a secret: the last word, a name without its value, a quoted value without its
-closing quote, a private key without its end, or the beginning of a known value. The text is never cut inside
-a secret or right after one. Memory is bounded: a secret longer than the limit is masked to the end of its
-line, or of its key.
+a secret, or between a name and its value. So the end of the received text is held back while it may be part
+of a secret: the last word, a name without its value, a quoted value without its closing quote, a private key
+without its end, or the beginning of a known value. The text is never cut inside a secret or right after one.
+Memory is bounded: a secret longer than the limit is masked to the end of its line, or of its key.
 
 `KnownSecrets` holds secrets whose exact values are known. A component that obtains a secret (the key of a
 provider, a variable of an MCP server) adds it to a `KnownSecrets`, which belongs to the composition root or
 to the component. While that object exists and has not been cleared, every redaction in this process masks its
-values: a secret of one thread may reach a log line or an error in any other thread, so masking must not
-depend on where it happens. Only the object holds the values; this module keeps weak references to the
-objects.
+values, because a secret of one thread may reach a log line or an error in any other thread. Only the object
+holds the values; this module keeps weak references to the objects.
 """
 
 from __future__ import annotations
@@ -222,7 +220,8 @@ def spans_around(known: Collection[Span], others: Iterable[Span]) -> list[Span]:
 
 
 def end_of_cut_secret(before: str, behind: str) -> int:
-    """Return how many characters of `behind` belong to a secret that begins in `before`, by name or by shape.
+    """Return the number of characters of `behind` that belong to a secret which begins in `before`, by name
+    or by shape.
 
     A caller that drops `before` must drop these characters, too: alone, they are not recognized as a secret.
     """
@@ -276,7 +275,7 @@ class PieceMask:
         self._skipped = ""
 
     def feed(self, piece: str) -> str:
-        """Return the text that is certain by now, with secrets masked."""
+        """Return the part of the text whose masking is final, with secrets masked."""
         if self._until is not None:
             piece = self._after_skipped(self._until, piece)
         text, first = self._text + piece, self._told

@@ -209,7 +209,7 @@ def undecided_from(text: str, first: int = 0, *, paused: bool = False) -> int:
 
 
 def _undecided_end(word: str) -> int:
-    """Return how much of the end of a word may be the beginning of a secret.
+    """Return the length of the end of a word that may be the beginning of a secret.
 
     A word that ends with a character of `_NEVER_INSIDE` cannot begin a secret, unless it contains `://` or
     `=`: such a character may be in a URL before its password, or in a value.

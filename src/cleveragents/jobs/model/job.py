@@ -4,14 +4,15 @@
        ▲                 │
        └─ retry, reclaim ┘         queued ──cancel──▶ cancelled
 
-The *fence* counts claims. The holder of the newest fence owns the job; a write under an older one is
+The *fence* counts claims. The holder of the newest fence owns the job; a write under an older fence is
 refused. The *beat* counts heartbeats under that fence, so that a peer can detect a silent owner without
 comparing the clocks of two machines.
 
 A *move* is a change of state. Each function for a move returns the new job and one event. These functions are
 pure and shared by all stores, so that all stores move jobs in the same way; a store adds only atomicity. An
 event contains small facts, never the payload or result of a job, which may hold private data. Secrets in
-foreign texts (an error, the reason of a cancel) are masked here, before a row or an event stores them.
+foreign texts (an error, the reason of a cancel) are masked by these functions, before a row or an event
+stores them.
 """
 
 from __future__ import annotations

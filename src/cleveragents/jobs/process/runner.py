@@ -191,7 +191,7 @@ class _Guard:
 
 
 def _become_handler(program: dict[str, object], orders: int, answers: int) -> int:
-    """Run the forked half: all foreign code runs here."""
+    """Run the handler in the forked process, where all foreign code runs."""
     from cleveragents.jobs.process.handler_process import run_handler
 
     # Handlers print; neither pipe to the worker is theirs.

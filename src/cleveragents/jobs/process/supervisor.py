@@ -281,7 +281,7 @@ class ProcessSupervisor(Protocol):
         ...
 
     def is_alive(self, worker: WorkerIdentity) -> bool | None:
-        """Return whether the process is alive; None if it is on another machine and unknown here."""
+        """Return whether the process is alive; None if it is on another machine."""
         ...
 
     def environment(self, marker: str) -> Mapping[str, str]:

@@ -204,7 +204,8 @@ def _found(connection: Connection, wanted: ClaimFilter, *, held: bool) -> RowMap
 def _ensure_kept(connection: Connection, row: RowMapping) -> None:
     """Serialize claims by kind and by shared limit, so that no two transactions take the same free place.
 
-    All transactions take the locks in the same order, and one that lost a race ends: there is no deadlock.
+    There is no deadlock, because all transactions take the locks in the same order, and a transaction that
+    lost a race ends.
     """
     if connection.dialect.name != "postgresql":
         return

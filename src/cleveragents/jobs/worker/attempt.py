@@ -403,10 +403,10 @@ class WorkerOptions:
     """Options of a worker. All times are in seconds.
 
     A peer takes a job whose owner was silent for `lease_seconds`; the owner itself gives up earlier, after
-    `owner_lease_seconds` without an acknowledged heartbeat, so that its processes are gone by then and
-    slightly different clock speeds do not matter. `cancel_grace_seconds` is the total grace of a cancelled
-    attempt: half of it to stop by itself, the other half after a SIGTERM. `queues` are the shared queues it
-    claims from, besides private jobs of its kinds.
+    `owner_lease_seconds` without an acknowledged heartbeat. So its processes have ended before the peer takes
+    the job, even if the clocks run at slightly different speeds. `cancel_grace_seconds` is the total grace of
+    a cancelled attempt: half of it to stop by itself, the other half after a SIGTERM. `queues` are the shared
+    queues it claims from, besides private jobs of its kinds.
     """
 
     name: str = "worker"

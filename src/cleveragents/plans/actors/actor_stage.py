@@ -273,9 +273,9 @@ def _with_rules(instructions: str, invariants: Sequence[str], guidance: Sequence
 def current_name(part: str, calls: Sequence[ToolCall]) -> str:
     """Return the current name of the run `part`.
 
-    After a rollback, the checkpoints of a run still say that the reverted calls were made. The run therefore
-    starts again under a new name: `part+1`, `part+2` and so on. If only the call that stopped the run was
-    reverted, the run keeps its name, continues, and makes that call again.
+    After a rollback, the checkpoints of a run still contain the reverted calls. The run therefore starts
+    again under a new name: `part+1`, `part+2` and so on. If only the call that stopped the run was reverted,
+    the run keeps its name, continues, and makes that call again.
     """
     gone = [str(call.step) for call in calls if call.state is CallState.REVERTED and not call.stopped_its_run]
     for time in count():

@@ -63,9 +63,9 @@ class CallLog:
     ) -> None:
         """End all open calls, because they are not resumed, and record their changes.
 
-        If the changes of a call cannot be recorded, its error says why; `lost` is the reason if there is no
-        sandbox. If the system refuses access (disk full, permissions, too many open files), the call stays
-        open for the next process.
+        If the changes of a call cannot be recorded, its error has the reason; `lost` is the reason if there
+        is no sandbox. If the system refuses access (disk full, permissions, too many open files), the call
+        stays open for the next process.
         """
         # Latest first: the changes of a nested call do not belong to the outer one.
         for call in reversed(self.history.open_calls(self.context.plan_id)):

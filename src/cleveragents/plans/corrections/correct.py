@@ -107,8 +107,8 @@ class PlanCorrection:
         return self.sandbox_edits.history
 
     def preview(self, plan: Plan, number: int) -> CorrectionEffects:
-        """Return what a correction of decision `number` would supersede and revert. Changes nothing. Raises
-        `PlanError` if the plan has no such decision or the decision no longer holds.
+        """Return the effects of a correction of decision `number`, without making it. Raises `PlanError` if
+        the plan has no such decision or the decision no longer holds.
         """
         every = self.decisions.of_plan(plan.id)
         decision = self._holding(plan, every, number)

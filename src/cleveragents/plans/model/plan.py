@@ -119,12 +119,12 @@ def phase_state_text(phase_state: PhaseState) -> str:
 class Plan:
     """A plan as the store holds it: a snapshot, never updated in place.
 
-    `resource` is the root of the repository or directory to change. `request` holds what the user requested
+    `resource` is the root of the repository or directory to change. `request` is the request of the user
     (action, arguments, checks, profile, starting point) as JSON; `strategy` is the result of Strategize. A
     sub-plan has a parent, a `depth` below the root, and a `key` by which its parent knows it. It belongs to
     the `project` of its root. `isolation` is the weakest isolation of its commands over all runs; None before
-    the first run, and for plans of versions that did not record it.
-    `answer` is the last report of the executor; None until there is one.
+    the first run, and for plans of versions that did not record it. `answer` is the last report of the
+    executor; None until there is one.
     """
 
     id: str

@@ -25,7 +25,7 @@ _MOST_SKIPPED = 3
 
 
 def skipped_text(call: ToolCall) -> str | None:
-    """Return which files the call skipped, and why; None if it skipped none."""
+    """Return a text about the files that the call skipped, with the reasons; None if it skipped none."""
     result = call.result if isinstance(call.result, Mapping) else {}
     found = result.get("skipped")
     skipped = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list | tuple) else []
@@ -71,9 +71,9 @@ class StrategyStep:
 class Task:
     """The work of an actor, in words; `needs` are the numbers, from 1, of the tasks it depends on.
 
-    A `sub_plan` runs as a separate plan in its own sandbox, in parallel with others; `request` holds what
-    differs from its parent (action, arguments, actor, model, checks …). `decisions` are the numbers of the
-    decisions that the task carries out: if one of them is corrected, the work of the task is reverted.
+    A `sub_plan` runs as a separate plan in its own sandbox, in parallel with others; `request` has the values
+    that differ from its parent (action, arguments, actor, model, checks …). `decisions` are the numbers of
+    the decisions that the task carries out: if one of them is corrected, the work of the task is reverted.
     `round` counts the returns of the plan to Strategize before the task was planned. `place` is the original
     number of the task, if it changed.
     """

@@ -49,8 +49,8 @@ class TreeLimits:
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
     """The facts that a move stores besides phase and state. A field that is None keeps the stored value,
-    except that `error` and `waiting_for` are cleared. Of the stored and the new isolation, the weaker one is
-    kept. An empty answer removes the stored one.
+    except that `error` and `waiting_for` are cleared. The weaker of the stored and the new isolation is kept.
+    An empty answer removes the stored answer.
     """
 
     strategy: JsonValue = None
@@ -123,7 +123,9 @@ class CallTimes:
 
 
 class ActionOrigin(str, Enum):
-    """The origin of an action. Of actions with the same name, the one with the first origin is used."""
+    """The origin of an action. If several actions have the same name, the action with the first origin is
+    used.
+    """
 
     BUILTIN = "builtin"
     USER = "user"
@@ -141,7 +143,7 @@ class StoredAction:
 
 @dataclass(frozen=True, slots=True)
 class ActionListing:
-    """An action that was found. `problem` says why it cannot be used; `trusted` whether it may run."""
+    """An action that was found. `problem` is the reason why it cannot be used; `trusted`: it may run."""
 
     name: str
     origin: ActionOrigin

@@ -8,8 +8,8 @@ made, like a *started* call. The setup runs again, because its output is lost, t
 The base commit of a plan is determined once and is the same on every machine.
 
 `RemoteSetup` sets up a copy of another machine's sandbox before checks run in it. The output of the setup is
-ignored by git and therefore not recorded. The setup was approved when it first ran for the plan; here it runs
-again, without a record.
+ignored by git and therefore not recorded. The setup was approved when it first ran for the plan, so it runs
+again without an approval and without a record.
 """
 
 from __future__ import annotations

@@ -107,8 +107,8 @@ class SqlCommentStore:
         ensure: Callable[[Comment], None] = lambda comment: None,
     ) -> Comment:
         """Add an answer and return the comment. `ensure` gets the comment before the answer, and may raise to
-        refuse the answer. A second answer of the same call, or one that does not change the state of the
-        comment, is not added.
+        refuse the answer. A second answer of the same call, or an answer that does not change the state of
+        the comment, is not added.
 
         Raises `UnknownPlan`, `UnknownComment`.
         """

@@ -241,7 +241,9 @@ class SqlPlanStore:
             return [plan_of(row) for row in connection.execute(query).mappings()]
 
     def counts(self, *, scope: ProjectScope = None) -> Mapping[PhaseState, int]:
-        """Return how many plans of the projects in `scope` are in each phase and state, without sub-plans."""
+        """Return the number of plans in each phase and state, in the projects of `scope`,
+        without sub-plans.
+        """
         query = select(plans.c.phase, plans.c.state, func.count()).where(plans.c.parent_id.is_(None))
         if scope is not None:
             query = query.where(plans.c.project.in_(scope))

@@ -113,8 +113,8 @@ class SubPlanMerge:
         `execution` is the parent's. `ensure_wanted` is called just before the merge, when a person can no
         longer act on the child (`SandboxEdits.unmerged`), and may raise. Conflicts are part of the outcome,
         not an error. Raises `SandboxMissing` if the child's sandbox is gone before it was merged,
-        `NeedsHuman` if a hunk of the child needs a new verdict, and `SandboxBusy`, `Cancelled`, `StaleFence`;
-        then nothing is merged.
+        `NeedsHuman` if a hunk of the child needs a new verdict, and `SandboxBusy`, `Cancelled`, `StaleFence`.
+        If an error is raised, nothing is merged.
         """
         earlier = execution.earlier(merge_step(part))
         if earlier is not None and earlier.state is CallState.ENDED:  # guard: a merge is not made twice

@@ -342,8 +342,8 @@ def _owner(block: Block, files: SandboxFiles, known: Sequence[str]) -> str | Non
 
 
 def _apply(block: Block, path: str, files: SandboxFiles, goal: str) -> str | None:
-    """Change the file as the block says, and return a note on what was done. The note is empty if the file
-    already has this content; None if the file is a protected test, which is not changed.
+    """Apply the block to the file, and return a note about the change. The note is empty if the file already
+    has this content; None if the file is a protected test, which is not changed.
     """
     if not block.closed:  # guard: half a file is never written
         raise MergeRefused("the block is not closed; answer in fewer words")

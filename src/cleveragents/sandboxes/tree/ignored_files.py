@@ -77,7 +77,9 @@ class IgnoredFiles:
         self._write(self.place.brought, {"entries": sorted({*brought, *entries}), "set_up": set_up})
 
     def count_as_set_up(self) -> None:
-        """Record all ignored files as expected. Only the first call does so: later files come from steps."""
+        """Record all ignored files as expected. Later calls have no effect, because later files come from
+        steps.
+        """
         _, set_up = self._brought()
         if not set_up:  # guard: a resumed plan would count files of its steps
             self.bring(self.made(), set_up=True)

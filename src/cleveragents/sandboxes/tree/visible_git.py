@@ -4,8 +4,8 @@ Commands use `tree/.git` freely, and may plant code that runs on the next `git s
 an alias, a filter, a hook, a submodule with such configuration. After each call
 - `tree/.git` is a valid git directory again, so that git searches for no other, with our configuration and
   without hooks or links; branches, commits, the index and the stash stay;
-- the index has no extensions and refers to no other repository, and its bytes were written by us; an index
-  that cannot be made so is replaced by our own;
+- the index has no extensions and refers to no other repository, and its bytes were written by us; any other
+  index is replaced by our own;
 - repositories that commands created inside the tree keep only their configuration of remotes, branches and
   the author; files and links that point to a git directory elsewhere are removed. The same applies to
   ignored directories, where a commit may name a repository that is in no index.

@@ -68,7 +68,9 @@ def get_action(
 
 @router.delete("/actions/{namespace}/{name}", status_code=204, operation_id="deleteAction", tags=["actions"])
 def delete_action(namespace: PartOfName, name: PartOfName, client: AdminClient) -> None:
-    """Delete an action that was created here. Plans made from it keep their own copy and continue."""
+    """Delete an action that was created with this API. Plans made from it keep their own copy
+    and continue.
+    """
     client.actions.remove(f"{namespace}/{name}")
 
 
@@ -141,8 +143,8 @@ def list_models(
 ) -> Page[ModelView]:
     """List the models with known prices and limits. Other models work as well.
 
-    With `name`, show what is known about one model, listed or not. Scripts are files on the server's machine:
-    only operators, who can name one for a plan, see them.
+    With `name`, show one model, which need not be listed. Scripts are files on the server's machine: only
+    operators, who can name one for a plan, see them.
     """
     if name is not None:
         return Page(items=(client.models.get(name),))

@@ -4,8 +4,8 @@ The context of the library's client must be exited by the task that entered it, 
 task, which waits inside the context until the connection closes. Every failure becomes a `ToolRefused` with a
 description, but without the content of the server's configuration.
 
-Variables in a server's entry are filled in here, and their values are kept out of all output. The value of a
-variable counts as a secret unless the variable is one of the few that every user has. A value in the user's
+This module fills in the variables of a server's entry, and keeps their values out of all output. The value of
+a variable counts as a secret unless the variable is one of the few that every user has. A value in the user's
 own file counts as a secret if it has a secret-looking name. Secrets are added to the known secrets and masked
 wherever this process redacts: in logs, errors, events and in a tool's answers.
 

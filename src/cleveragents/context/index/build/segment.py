@@ -4,8 +4,8 @@ Terms are identified by a 64-bit hash; the words themselves are only in the file
 ordered by term and then by chunk, and `ends` marks the end of each term. So segments are merged by sorting
 numbers, and a term is found by bisection.
 
-Analyses are stored as JSON, without the terms, which are in the postings. Faster formats trust their input
-and are unsafe here, because a file on a disk may be damaged. All arrays have a checksum, because SQLite does
+Analyses are stored as JSON, without the terms, which are in the postings. Faster formats trust their input,
+and a file on a disk may be damaged, so they would be unsafe. All arrays have a checksum, because SQLite does
 not verify the contents of its rows.
 
 In the file, a segment consists of a catalogue that is read completely, dictionaries that are read on demand,
@@ -300,7 +300,7 @@ def segment_from_bytes(data: bytes | memoryview) -> Segment:
 
 
 class IndexDamaged(Exception):
-    """The content of the index file differs from what was written. Never raised outside the index."""
+    """The index file does not have the content that was written. Never raised outside the index."""
 
 
 def sealed(data: bytes) -> bytes:

@@ -46,7 +46,7 @@ _PATH_LETTERS = 1_000
 
 
 class WorkerPoolUnusable(Exception):
-    """No process can be started here; the caller must do the work itself."""
+    """No process can be started; the caller must do the work itself."""
 
 
 def process_count() -> int:
