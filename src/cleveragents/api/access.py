@@ -72,8 +72,8 @@ class Access:
         return self.user.scope
 
     def sees(self, project: str | None) -> bool:
-        """Return whether the user may see objects of the project. Objects without a project are for server
-        admins.
+        """Return whether the user may see objects of the project. Only server admins see objects without a
+        project.
         """
         if project is None:
             return self.user.is_server_admin

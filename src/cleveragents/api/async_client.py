@@ -92,7 +92,7 @@ class _Threads:
             raise
 
     def close(self) -> None:
-        """Accept no new calls, and drop those that have not begun. A second call is harmless."""
+        """Accept no new calls, and drop calls that have not begun. A second call is harmless."""
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 

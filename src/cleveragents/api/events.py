@@ -365,8 +365,8 @@ def event_rows(
     subjects: Collection[str] | None = None,
     scope: ProjectScope = None,
 ) -> Sequence[LogRow]:
-    """Return the first `limit` matching events after a position, or the last ones if `after` is None, in
-    order.
+    """Return the first `limit` matching events after a position, or the last `limit` matching events if
+    `after` is None, in order.
     """
     from sqlalchemy import select
 

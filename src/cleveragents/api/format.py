@@ -34,7 +34,7 @@ def timestamp(moment: datetime) -> str:
 
 
 def clock_time(moment: datetime) -> str:
-    """Return the time of day with its time zone; with the date, if it is not today."""
+    """Return the time of day with its time zone; with the date, if the day is not today."""
     local = moment.astimezone()
     today = datetime.now(UTC).astimezone().date()
     day = "" if local.date() == today else f"{local:%Y-%m-%d} "

@@ -33,7 +33,9 @@ class KeyedLock:
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
-        """Hold the key during the block. Raises `SandboxBusy` if another holder takes too long."""
+        """Hold the lock of the key during the block. Raises `SandboxBusy` if another holder
+        takes too long.
+        """
         lock = self._locks[hash(name) % len(self._locks)]
         if not lock.acquire(timeout=self._patience_seconds):
             raise SandboxBusy(name)

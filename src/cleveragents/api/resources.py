@@ -275,8 +275,8 @@ def directory_of(container: Container, resource: Resource) -> Path:
 
 
 def known_place_of(container: Container, resource: Resource) -> Path | None:
-    """Return the directory with the files of a resource, without contacting a remote. For a remote, it has
-    the branch as of the last fetch on this machine; None if it was never fetched.
+    """Return the directory with the files of a resource, without contacting a remote. For a remote, the files
+    are those of the last fetch on this machine; None if the remote was never fetched.
 
     Raises `SandboxRefused`.
     """
@@ -303,7 +303,7 @@ def trusted_place_of(container: Container, resource: Resource) -> Path:
 
 def place_of(container: Container, resource: Resource) -> Path:
     """Return a directory of this machine with the files of the resource; for a remote, a checkout of its
-    current branch.
+    branch as it is now.
 
     Raises `RemoteUnreachable`, `SandboxRefused`.
     """

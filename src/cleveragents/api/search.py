@@ -49,8 +49,9 @@ class FoundPlan:
 
 
 def found_plans(access: Access, text: str, project: str | None, limit: int) -> tuple[FoundPlan, ...]:
-    """Return the plans that contain the text, newest first. Raises `RequestRefused` if it is too short or too
-    long."""
+    """Return the plans that contain the text, newest first. Raises `RequestRefused` if the text is too short
+    or too long.
+    """
     from cleveragents.api.plans.overview import board_row
     from cleveragents.api.plans.plan_list import children_in
 
@@ -99,7 +100,9 @@ def first_matches(
 
 
 def _around(text: str, wanted: str) -> str | None:
-    """Return the part of the text around the query on one line; None if the text does not contain it."""
+    """Return the part of the text around the query on one line; None if the text does not
+    contain the query.
+    """
     at = text.lower().find(wanted.lower())
     if at < 0:
         return None

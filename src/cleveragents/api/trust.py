@@ -127,7 +127,7 @@ class Trust(Protocol):
     def give(self, resource: str | Path, files: Collection[tuple[str, str]]) -> TrustSurveyView:
         """Trust files of a resource, each with the path and the digest that `survey` returned.
 
-        Raises `ChangedMeanwhile`, and trusts nothing, if the content of one of them has changed; `NotAllowed`
+        Raises `ChangedMeanwhile`, and trusts nothing, if the content of a file has changed; `NotAllowed`
         unless the user is a server admin. Other errors as in `survey`.
         """
 

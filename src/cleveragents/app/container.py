@@ -292,8 +292,8 @@ class Container:
     ) -> AsyncWorker:
         """Return a worker for these kinds of jobs and these shared queues.
 
-        The caller starts it; it is closed with the container. Its concurrency is that of the settings unless
-        given.
+        The caller starts it; it is closed with the container. Without `concurrency`, the settings determine
+        how many jobs it runs in parallel.
         """
 
         def build() -> AsyncWorker:

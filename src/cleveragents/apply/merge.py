@@ -88,7 +88,7 @@ def changed_between(repository: PrivateRepository, one: str, other: str) -> dict
 
 
 def states_in(repository: PrivateRepository, tree: str, paths: Iterable[str]) -> dict[str, FileState]:
-    """Return the states of these paths in the tree; missing ones are omitted."""
+    """Return the states of these paths in the tree; missing paths are omitted."""
     named = [os.fsencode(path) for path in paths]
     found: dict[str, FileState] = {}
     said = repository.git("ls-tree", "-r", "-z", "--full-tree", tree) if named else b""

@@ -221,7 +221,7 @@ class Applier(Protocol):
 
     def recover(self) -> Sequence[Recovered]:
         """Complete or undo the interrupted applies of dead processes. Skips the applies of living processes,
-        and those that cannot be completed or undone now.
+        and applies that cannot be completed or undone now.
         """
         ...
 

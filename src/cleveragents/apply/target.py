@@ -511,7 +511,7 @@ def _with_old_name(conflict: FileConflict, old_names: Mapping[str, str]) -> File
 def _pairs(
     repository: PrivateRepository, base: str, side: str, old: Collection[str], new: Collection[str]
 ) -> list[Rename]:
-    """Return the renames between the trees from one of the `old` paths to one of the `new` ones."""
+    """Return the renames between the trees from an `old` path to a `new` path."""
     if not old or not new:
         return []
     paths = sorted({*old, *new})

@@ -69,7 +69,7 @@ class PlanExecutionContext:
 
     @property
     def current_changeset(self) -> str | None:
-        """The changeset that is current in this task or thread; None if none is."""
+        """The changeset that is current in this task or thread; None if no changeset is current."""
         stack = self._stack()
         return stack[-1] if stack else None
 
@@ -100,7 +100,7 @@ class PlanExecutionContext:
             return self._changeset_store.record_all(changeset_id, entries, key=key)
 
     def close_changeset(self, changeset: str | None = None) -> Changeset:
-        """Close the changeset, chosen as in `record_change`; the enclosing one becomes current again.
+        """Close the changeset, chosen as in `record_change`; the enclosing changeset becomes current again.
 
         Closing twice is harmless. Raises the errors of `record_change` if no changeset can be chosen.
         """

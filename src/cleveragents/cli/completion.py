@@ -109,7 +109,7 @@ def complete_model(
 def complete_actor(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return the actors of this repository and the built-in ones, with their descriptions."""
+    """Return the actors of this repository and the built-in actors, with their descriptions."""
     return _completed(context, incomplete, _actors)
 
 

@@ -1,9 +1,9 @@
 """Results on stdout in the requested format; progress goes to stderr and never mixes with them.
 
 `rich` is for a terminal, `plain` for pipes and screen readers, `json` is one document, `stream-json` one
-object per line. The first two escape the control characters of values, line feeds included, so that a value
-stays on its line; JSON has its own escapes. Only `write` and `console` may style text; control characters in
-all other output to a terminal are escaped (`config.terminal`).
+object per line. `rich` and `plain` escape the control characters of values, line feeds included, so that a
+value stays on its line; JSON has its own escapes. Only `write` and `console` may style text; control
+characters in all other output to a terminal are escaped (`config.terminal`).
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class Output:
         spare: Sequence[str] = (),
     ) -> None:
         """Print rows as a table of these columns; programs get every field. Without rows, print `empty`,
-        unless it is "".
+        unless that text is "".
 
         A terminal that is too narrow wraps cells. If `cut` names columns, each row takes one line instead:
         the columns in `spare` are dropped, the first one first, and those in `cut` are shortened.
@@ -231,7 +231,7 @@ class Output:
         write("\n", Styled(text, bold=self.human_readable))
 
     def markdown(self, text: str) -> None:
-        """Print Markdown: rendered on a terminal, otherwise as it is. Links show their address."""
+        """Print Markdown: rendered on a terminal, elsewhere unchanged. Links show their address."""
         if not self.human_readable:
             write(text.rstrip())
             return

@@ -154,8 +154,8 @@ def run_turn(
 def compacted(
     environment: TurnEnvironment, conversation: Conversation, turns: Sequence[Turn], stop: StopSignal
 ) -> tuple[str, int] | None:
-    """Return a summary of all turns but the recent ones, and the last turn that it covers; None if there is
-    nothing to summarise. Raises the errors of `run_turn`.
+    """Return a summary of all turns except the recent turns, and the last turn that it covers; None if there
+    is nothing to summarise. Raises the errors of `run_turn`.
     """
     old = _old(conversation, turns, kept_turns(turns))
     return _summary(environment, conversation, old, stop) if old else None
@@ -220,7 +220,7 @@ def _fitting(environment: TurnEnvironment, turns: Sequence[Turn]) -> Sequence[Tu
 
 
 def _old(conversation: Conversation, turns: Sequence[Turn], kept: Sequence[Turn]) -> Sequence[Turn]:
-    """Return the turns before those to keep; none if the summary covers them."""
+    """Return the turns before the `kept` turns; empty if the summary already covers them."""
     old = turns[: len(turns) - len(kept)]
     return old if old and old[-1].number > conversation.summary_turn else ()
 
@@ -293,7 +293,7 @@ def _host(environment: TurnEnvironment, part: str, stop: StopSignal, *, read_onl
 
 @dataclass(frozen=True, slots=True)
 class ConversationHost(ModelHost):
-    """`ActorHost` of a turn: tools that read the repository, and those that start plans.
+    """`ActorHost` of a turn: tools that read the repository, and tools that start plans.
 
     `ensure_allowed` raises an error once the author of the turn has lost the right to it. `tools` returns the
     tools for a call with this permanent name.

@@ -99,7 +99,7 @@ _TYPES = {BreakerState.OPEN: EventType.BREAKER_OPENED, BreakerState.CLOSED: Even
 
 class Permit:
     """Permission for one call. The first call of `success`, `failure` or `release` counts and returns True;
-    any later one returns False.
+    any later call returns False.
     """
 
     __slots__ = ("_breaker", "_circuit", "_generation")
@@ -334,7 +334,7 @@ class CircuitBreaker:
         return circuit.statistics(state, self._failures.get(circuit.name, 0))
 
     def _announce(self) -> None:
-        """Call the listener with all pending transitions; return if another thread is already doing so."""
+        """Call the listener with all pending transitions; return at once if another thread is calling it."""
         while True:
             with self._lock:
                 if self._announcing or not self._unannounced:  # guard: one at a time keeps the order

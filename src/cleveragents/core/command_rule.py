@@ -142,7 +142,7 @@ class CommandRule:
         return rule
 
     def ensure_safe(self) -> None:
-        """Raise `RequestRefused` with the reason if no rule may have this form."""
+        """Raise `RequestRefused` with the reason if the rule would allow anything."""
         problem = _problem(self)
         if problem is not None:  # guard: a rule that allows anything is no rule
             raise RequestRefused(f"cannot allow `{self}`: {problem}", "pattern")

@@ -28,7 +28,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class NewDecision:
-    """A decision to store. `parent` is the number of the decision that led to it.
+    """A decision to store. `parent` is the number of the decision that led to this decision.
 
     `confidence` is between 0 and 1, or None if unknown. `checkpoint` is the number of the tool call before
     which the decision was made; returning to the decision restores that checkpoint. `context` is the

@@ -236,7 +236,7 @@ class EventPublisher(Protocol):
     def emit(self, event: DomainEvent, *, wait: bool = True) -> int:
         """Publish the event and return its sequence number in this process.
 
-        With `wait`, waits for a while until every subscriber and the sink have room. Raises `QueueFull` if
-        one of them has none; the event is then not published, but counted as refused.
+        With `wait`, waits for a while until every subscriber and the sink have room. Raises `QueueFull` if a
+        subscriber or the sink has no room; the event is then not published, but counted as refused.
         """
         ...

@@ -94,14 +94,16 @@ class Policy:
             raise NetworkNotDenied(what, self.name, Capability.COMMAND.value)
 
     def is_at_least_as_strict_as(self, other: Policy) -> bool:
-        """Return whether this policy answers no capability more leniently than the other one."""
+        """Return whether, for every capability, this policy's verdict is as strict as the other policy's or
+        stricter.
+        """
         return all(
             self.verdict(capability).strictness >= other.verdict(capability).strictness
             for capability in Capability
         )
 
     def tightened(self, other: Policy) -> Policy:
-        """Return a policy with this policy's name and, for each capability, the stricter of both answers."""
+        """Return a policy with this policy's name and, for each capability, the stricter of both verdicts."""
         joined = {
             capability: max(
                 self.verdict(capability), other.verdict(capability), key=lambda verdict: verdict.strictness

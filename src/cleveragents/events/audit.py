@@ -176,7 +176,7 @@ class DurableAuditLog:
     def adopt(self) -> int:
         """Attest the current log, after a restored backup or a lost head; return its number of rows.
 
-        If several state directories share the database, this one becomes the home of the log. Raises
+        If several state directories share the database, this directory becomes the home of the log. Raises
         `AuditLogBroken` if the log is not a valid chain: such a log must not be attested.
         """
         adopted = self._sequencer.adopt()  # first: a log that cannot be attested stays where it is

@@ -171,7 +171,7 @@ class Sequencer:
     def _begun(self) -> Tip:
         """Return the head; create one for the empty log of an unused database.
 
-        Raises `AuditLogBroken` if a database in use has lost its head; `adopt` creates a new one.
+        Raises `AuditLogBroken` if a database in use has lost its head; `adopt` creates a new head.
         """
         if self._head.exists():
             return self._head.load()

@@ -38,7 +38,7 @@ class EngineWorker(Protocol):
     """A running worker, until it is drained or closed."""
 
     def drain(self, timeout: float) -> bool:
-        """Claim no more jobs and wait for the running ones; return whether all ended within the timeout.
+        """Claim no more jobs and wait for the running jobs; return whether all ended within the timeout.
 
         After the timeout, the remaining jobs are stopped and given back, for another worker to continue.
         """
@@ -86,7 +86,7 @@ class JobEngine(Protocol):
         ...
 
     def cancel(self, job_id: str, reason: str) -> Job:
-        """Cancel a queued job immediately; signal a running one. Raises `JobAlreadyEnded` or `UnknownJob`."""
+        """Cancel a queued job immediately; signal a running job. Raises `JobAlreadyEnded` or `UnknownJob`."""
         ...
 
     def run_worker(self, request: WorkerRequest) -> EngineWorker:

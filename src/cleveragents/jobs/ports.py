@@ -137,7 +137,7 @@ class JobStore(Protocol):
         ...
 
     def request_cancel(self, job_id: str, reason: str, *, now: datetime) -> Job:
-        """Cancel a queued job immediately; mark a running one for its owner.
+        """Cancel a queued job immediately; mark a running job for its owner.
 
         The first reason is kept, with one exception: a cancel replaces the reason of an earlier stop that
         allows a resume. Any other repeated request for a running job changes nothing and returns the job.
@@ -159,8 +159,8 @@ class JobStore(Protocol):
 class WorkerRecord:
     """The last report of a worker: working, draining or gone.
 
-    `home` names its state directory. `isolation` is that of the commands it runs; None for workers of
-    versions that did not report it.
+    `home` names its state directory. `isolation` is the isolation of the commands it runs; None for workers
+    of versions that did not report it.
     """
 
     id: str

@@ -68,7 +68,7 @@ _KEYS = {"input", "output", "cached", "cache_write", "context_tokens", "output_t
 class PriceList:
     """Facts about models by `provider/name`.
 
-    The user's list takes precedence over the shipped one. Immutable.
+    The user's list takes precedence over the shipped list. Immutable.
     """
 
     def __init__(self, own: str = "") -> None:
@@ -106,7 +106,7 @@ class ModelCatalogue:
     """The `ModelSource` that the settings describe. Holds no resources: models keep no connections.
 
     Any thread may use it: its dictionaries only grow, in single atomic steps. If two threads open the same
-    model at once, both get the first one. All models of a provider share its concurrency limit and its
+    model at once, both get the same model. All models of a provider share its concurrency limit and its
     breaker. Keys are masked as long as `secrets` exists; without `secrets`, as long as the catalogue exists.
     """
 

@@ -131,7 +131,7 @@ class FairSemaphore:
 
 
 class WrappedModel:
-    """Base of a `Model` that wraps another one and adds behaviour to its calls."""
+    """Base of a `Model` that wraps another `Model` and adds behaviour to its calls."""
 
     def __init__(self, model: Model) -> None:
         self._model = model

@@ -69,7 +69,7 @@ class ScriptCondition(_Part):
 
 
 class ScriptedCall(_Part):
-    """A tool call. `raw` replaces the arguments verbatim, so that a script can produce invalid ones."""
+    """A tool call. `raw` replaces the arguments verbatim, so that a script can produce invalid arguments."""
 
     tool: str
     arguments: dict[str, Any] = {}

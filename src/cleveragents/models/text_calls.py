@@ -83,7 +83,8 @@ class TextCall:
 
 
 def calls_in(text: str, tools: Sequence[str], *, cut_off: bool = False) -> list[TextCall]:
-    """Return the tool calls in the text of a model, in order. `tools` are the names that it may call.
+    """Return the tool calls in the text of a model, in order. `tools` are the names of the tools that the
+    model may call.
 
     A call to a tool that is not in `tools` counts only if the text is clearly meant as a call: in tags, or as
     an object that has only a name and arguments.
@@ -102,7 +103,9 @@ def calls_in(text: str, tools: Sequence[str], *, cut_off: bool = False) -> list[
 
 
 def _regions(text: str) -> list[tuple[int, int, bool]]:
-    """Return the parts of the text that may hold calls, in order: tagged, fenced and bare ones."""
+    """Return the parts of the text that may hold calls, in order: tagged parts, fenced parts and bare
+    objects.
+    """
     tagged = list(_TAGGED.finditer(text))
     fenced = [
         match

@@ -24,13 +24,13 @@ _ASKED = ("action", "arguments", "actor", "model", "checks", "invariants")
 
 
 class ActionSource(Protocol):
-    """Returns the action with a name, among those available in a resource."""
+    """Returns an action by name, from the actions that a resource offers."""
 
     def __call__(self, name: str, resource: str) -> Action: ...
 
 
 class IncludePatterns(Protocol):
-    """Returns the patterns, configured by a trusted resource, of ignored files to copy into sandboxes."""
+    """Returns the patterns of ignored files to copy into sandboxes, from the config of a trusted resource."""
 
     def __call__(self, resource: str) -> tuple[str, ...]: ...
 
@@ -88,7 +88,7 @@ def _casting(action: Action, request: Mapping[str, JsonValue]) -> RoleAssignment
 
 
 def _sub_goals(kept: JsonValue) -> tuple[Task, ...]:
-    """Return the goals that the user listed as tasks, each a sub-plan."""
+    """Return a task for each goal that the user listed. Each task is a sub-plan."""
     goals = [goal for goal in _items(kept) if isinstance(goal, Mapping)]
     numbers = {str(goal["name"]): number for number, goal in enumerate(goals, start=1)}
     return tuple(

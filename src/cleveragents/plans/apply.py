@@ -1,7 +1,7 @@
 """Apply and undo of a plan's result: merge, check, then change all files or none.
 
-The journal records the changes to the user's files, the plan records its state, and both are written in one
-transaction. `settle` completes or rolls back an apply that a crash interrupted.
+One transaction writes the journal entry with the changes of the user's files, and the new state of the plan.
+`settle` completes or rolls back an apply that a crash interrupted.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class PlanApply:
         return self.plans.get(plan.id), applied
 
     def _ensure_whole(self, plan: Plan) -> None:
-        """Raise `PlanError` if the files contain both sides of a conflict, or a rebase was interrupted."""
+        """Raise `PlanError` if the result has an open conflict, or if a rebase was interrupted."""
         if self.open_conflicts(plan.id):
             resolve = Remedy("plan.resolve", plan.id, {"take": None, "path": None}, "Resolve each conflict")
             raise PlanError(plan.id, "conflicts are not resolved", (resolve,))
@@ -188,8 +188,8 @@ class PlanApply:
             raise PlanError(plan.id, "the rebase was interrupted", (again,))
 
     def _ensure_may_apply(self, plan: Plan) -> Strategy:
-        """Return the strategy of a plan whose result may leave the sandbox. Raises `PolicyDenied`,
-        `PlanError`.
+        """Return the strategy of the plan, after checking that its result may be applied or pushed. Raises
+        `PolicyDenied`, `PlanError`.
         """
         ensure_root_plan(plan, "applied")
         strategy = Strategy.from_json(plan.strategy) if plan.strategy is not None else None
@@ -239,7 +239,7 @@ class PlanApply:
         fence: Fence | None = None,
         stop: StopSignal | None = None,
     ) -> tuple[Plan, Applied]:
-        """Undo the plan and return it: remove its changes and keep later ones.
+        """Undo the plan and return it. Its changes are removed, and later changes stay.
 
         Raises the same errors as `apply`. A plan that could not be undone stays applied.
         """
@@ -361,8 +361,8 @@ class PlanApply:
         return self._move(plan, PlanState.ERRORED, PlanFacts(error=error), fence)
 
     def _take_back_merged(self, plan: Plan, merged: str) -> None:
-        """Restore the recorded content of files in which an interrupted check left the merged result. Any
-        other content is an edit by a person and stays.
+        """Restore the recorded content of files that still have the merged content of an interrupted check.
+        Files with other content were edited by a person and stay.
         """
         sandbox = self.sandboxes.open(plan.id)
         if not sandbox.keeps(merged):
@@ -401,8 +401,8 @@ class PlanApply:
             self._constrained(self._begin(plan, None, request), refused, request.fence)
 
     def _begin(self, plan: Plan, merged: str | None, request: _Request) -> Plan:
-        """Move the plan to applying. Call it under the lock of the resource: an applying plan whose resource
-        is not locked counts as interrupted.
+        """Move the plan to the state applying. The caller holds the lock of the resource, because an applying
+        plan whose resource is not locked counts as interrupted.
         """
         fence = request.fence
         if request.round == 1:

@@ -87,7 +87,7 @@ _MOST_DETAILS = 8_000
 
 
 class ApplyPolicyParts(FamilyParts, Protocol):
-    """The parts of the plan engine that decisions about results need."""
+    """The parts of the plan engine that this module uses."""
 
     @property
     def sandboxes(self) -> Sandboxes: ...
@@ -150,8 +150,8 @@ def held_back(parts: ApplyPolicyParts, plan: Plan) -> list[str]:
 
 
 def should_apply(parts: ApplyPolicyParts, plan: Plan) -> bool:
-    """Return whether the plan has a result that is to be applied automatically if its checks and its reviewer
-    do not object.
+    """Return whether the result of the plan should be applied automatically, provided that its checks pass
+    and its reviewer accepts it.
     """
     asked = plan.request.get("apply")
     if plan.phase_state != _DONE or plan.parent_id is not None or asked == "review":
@@ -172,7 +172,8 @@ def apply_if_allowed(
     stop: StopSignal | None = None,
     fence: Fence | None = None,
 ) -> Plan:
-    """Apply the plan if it is done, its policy or its user allows that, and there is no objection.
+    """Apply the plan if it is done, its policy or its user allows an automatic apply, and there is no
+    objection.
 
     Return the plan as it is stored afterwards.
 

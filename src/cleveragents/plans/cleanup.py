@@ -188,7 +188,9 @@ class PlanCleanup:
         return plan.key not in self.merged_parts(parent.id)
 
     def _has_unmerged(self, plan: Plan) -> bool:
-        """Return whether a sub-plan can still resume, which needs this sandbox to start and to merge."""
+        """Return whether a sub-plan can still resume. Such a sub-plan needs the sandbox of its parent to
+        start and to merge.
+        """
         merged = self.merged_parts(plan.id)
         children = self.plans.children(plan.id)
         return any(child.key not in merged and not child.state.ended for child in children)

@@ -145,9 +145,8 @@ class PlanComments:
     ) -> Sequence[Comment]:
         """Store the findings of a reviewer as open comments and return them, one for each finding.
 
-        If an open comment has the same text as a finding, that comment is returned, and none is added.
-        Earlier findings of the same reviewer that the review does not repeat are resolved: a reviewer reads
-        the whole result each time.
+        If an open comment has the same text as a finding, that comment is returned, and no comment is added.
+        Earlier findings of the same reviewer that the review does not repeat are marked as resolved.
         """
         texts = [] if accepted else [kept_text(redact_content_text(finding)) for finding in findings]
         mine = [

@@ -1,7 +1,8 @@
 """The Execute phase: an executor does the tasks, a reviewer reads the result, the executor fixes findings.
 
-Every run of an actor has a permanent name below the id of its plan. After a crash the plan simply runs again:
-a finished run returns its recorded answer at once, an interrupted one continues after its last finished call.
+Every run of an actor has a permanent name below the id of its plan. After a crash the plan runs again: a
+finished run of an actor returns its recorded answer at once, and an interrupted run continues after its last
+finished call.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _NOT_BY_PEOPLE = ("undo-", "review-", f"{TASK}-")
 
 
 class RecordReview(Protocol):
-    """Stores the findings of a reviewer as comments and returns those that are open, one for each finding."""
+    """Stores the findings of a reviewer as comments and returns the open comments, one for each finding."""
 
     def __call__(
         self, plan: Plan, actor: str, findings: Sequence[str], *, key: str, accepted: bool
@@ -352,7 +353,7 @@ def _passed_tests(failed: Sequence[CheckRun]) -> int | None:
 
 def _only_a_person_fixes(run: CheckRun) -> bool:
     """Return whether the check fails for a reason that no change of files can remove: its program is missing,
-    or it tests other files than those in the sandbox.
+    or it does not test the files in the sandbox.
     """
     if run.verdict is not CheckVerdict.NOT_RUN or not run.details.startswith("could not be run (exit code"):
         return run.verdict in (CheckVerdict.NOT_RUN, CheckVerdict.VOID)

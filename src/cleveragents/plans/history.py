@@ -83,7 +83,9 @@ class PlanHistory:
         ]
 
     def differences(self, plan_id: str, fold: ChangeFold | None = None) -> Mapping[str, Difference]:
-        """Return the total difference from the base. With a `fold`, reads only changes that it lacks."""
+        """Return the total difference from the base. With a `fold`, reads only changes that the fold does not
+        have yet.
+        """
         return (fold or ChangeFold()).caught_up(self._changesets, plan_id)
 
     def states(self, plan_id: str, fold: ChangeFold | None = None) -> dict[str, FileState | None]:
@@ -200,8 +202,8 @@ def named(paths: Iterable[str]) -> str:
 def restore_states(sandbox: Sandbox, states: Mapping[str, FileState | None]) -> None:
     """Restore the sandbox so that it differs from its base only in these file states.
 
-    The caller holds `sandbox.writing()`. Ignored files stay as they are. Files that cannot be recorded, and
-    therefore could not be restored later, are moved to a directory beside the sandbox.
+    The caller holds `sandbox.writing()`. Ignored files stay as they are. Files that cannot be recorded are
+    moved to a directory beside the sandbox, because they could not be restored later.
     """
     try:
         found = sandbox.scan()
@@ -302,8 +304,8 @@ class PlanResult:
         return self.states(plan, sandbox, every_hunk=True), base
 
     def ensure_decided(self, plan: Plan, sandbox: Sandbox) -> None:
-        """Raise `NeedsHuman` if a hunk was left out and its file changed afterwards, without a new verdict:
-        the result may contain the hunk again. Raises `PlanError`.
+        """Raise `NeedsHuman` if a hunk was left out, its file changed afterwards, and there is no new
+        verdict. The result may contain the hunk again. Raises `PlanError`.
         """
         lapsed = self.lapsed_hunks(plan, sandbox)
         if lapsed:
@@ -357,7 +359,9 @@ class PlanResult:
         self.reviews.set(Review(plan.id, kind, subject, accepted), now=self.clock.now())
 
     def _ensure_after_rebase(self, plan: Plan, changeset_id: str) -> None:
-        """Raise `PlanError` for a changeset up to the last rebase, which merged it with others."""
+        """Raise `PlanError` for a changeset from before the last rebase, because the rebase merged it with
+        others.
+        """
         rebase = last_rebase(self.history.calls(plan.id))
         if rebase is None:
             return

@@ -323,8 +323,8 @@ class PlanLifecycle:
     def queue(
         self, plan: Plan, more: Mapping[str, JsonValue] | None = None, *, wanted: PhaseState | None = None
     ) -> Plan:
-        """Queue a job that continues the plan, from where it is or from `wanted`. `more` is added to the
-        payload of the job. Raises `IllegalPlanMove`; `StalePlan` if the plan moved since it was read.
+        """Queue a job that continues the plan, from its current phase or from `wanted`. `more` is added to
+        the payload of the job. Raises `IllegalPlanMove`; `StalePlan` if the plan moved since it was read.
         """
         return self.queueing.queue(plan, more, wanted=wanted)
 

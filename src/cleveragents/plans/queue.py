@@ -65,8 +65,8 @@ class PlanQueue:
     def queue(
         self, plan: Plan, more: Mapping[str, JsonValue] | None = None, *, wanted: PhaseState | None = None
     ) -> Plan:
-        """Submit a job that continues the plan from where it is or from `wanted`, and return the moved plan.
-        `more` is added to the payload of the job.
+        """Submit a job that continues the plan from its current phase or from `wanted`, and return the moved
+        plan. `more` is added to the payload of the job.
 
         Raises `IllegalPlanMove`; `StalePlan` if the plan moved since it was read; `QueueFull` for a new plan
         if the queue is full.

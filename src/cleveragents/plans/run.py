@@ -212,7 +212,7 @@ class PlanRun:
             raise
 
     def _park(self, held: OwnedPlan, limited: UsageLimited) -> None:
-        """Let the plan wait for the reset of the usage limit; fail it if that takes too long."""
+        """Let the plan wait for the reset of the usage limit; fail the plan if the reset is too far away."""
         plan, most = held.plan, self.usage_limit_seconds
         wait = wait_seconds(limited.retry_after_seconds, held.waits, most)
         if wait is None:
@@ -303,7 +303,7 @@ class PlanRun:
         return thinks
 
     def _terms(self, plan: Plan) -> Strategy:
-        """Return the strategy that Strategize completes: the stored one, if the plan already has one."""
+        """Return the strategy that Strategize completes: the stored strategy, if the plan has one."""
         if plan.strategy is not None:
             return Strategy.from_json(plan.strategy)
         made = self.make_strategy(plan)
@@ -512,8 +512,8 @@ class OwnedPlan:
     waits: UsageWaits = field(default_factory=UsageWaits)
 
     def begin(self, isolation: Isolation) -> Plan:
-        """Start the phase, or take it over from a worker that died, whose version of the plan is then stale.
-        `isolation` is that of the commands of this run.
+        """Start the phase, or take it over from a worker that died; the version of the plan that the dead
+        worker held becomes stale. `isolation` is the isolation of this run's commands.
         """
         self.move(self.plan.phase, PlanState.PROCESSING, PlanFacts(isolation=isolation, answer=""))
         return self.plan

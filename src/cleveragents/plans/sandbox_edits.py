@@ -166,8 +166,8 @@ class SandboxEdits:
             yield
 
     def settle(self, plan_id: str, sandbox: Sandbox) -> None:
-        """Finish interrupted rewrites; a rebase that had not decided on its tree never happened. The caller
-        holds `sandbox.writing()`.
+        """Finish interrupted rewrites. An interrupted rebase whose result was not stored yet is undone. The
+        caller holds `sandbox.writing()`.
         """
         for call in self.history.calls(plan_id):
             if call.tool in (ROLLBACK, REREAD) and call.state is CallState.STARTED:

@@ -169,7 +169,7 @@ def decisions_in(
     """Return the decisions of an answer, numbered from `first`.
 
     A decision may name a parent, which must be in `held` or come before it in the answer. Otherwise the
-    parent of the first decision is `parent`, and that of all others is the first decision.
+    parent of the first decision is `parent`, and the parent of every other decision is the first decision.
     """
     made = []
     for number, entry in enumerate(_objects(said), start=first):

@@ -305,7 +305,7 @@ def arguments_for(
 ) -> list[str]:
     """Return bubblewrap's options for a command. Without `home`, its home directory is empty.
 
-    Later options cover earlier ones, so their order matters.
+    The order matters, because later mounts cover earlier mounts.
     """
     system = tuple(map(Path, (*_SYSTEM, *_OFTEN_LINKS)))
     # guard: only our own PATH decides; a command or an agent can set any PATH
@@ -346,7 +346,7 @@ def _covered(hidden: Iterable[Path], shown: Iterable[Path]) -> Iterator[Path]:
 
 def _trees(command: Command) -> Iterator[str]:
     """Yield the options for the mounts that the caller requested. Outer directories come first, because an
-    inner mount must cover the outer one.
+    inner mount must cover the outer mount.
     """
     trees = dict.fromkeys(spellings(command.readable), "--ro-bind-try")
     trees |= dict.fromkeys(spellings([command.root]), "--bind")

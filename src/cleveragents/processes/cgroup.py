@@ -70,7 +70,9 @@ def end_cgroups_of(attempt: str) -> None:
 
 
 def end_stale_cgroups() -> None:
-    """End the cgroups whose creators are dead. Those of other machines and namespaces are left alone."""
+    """End the cgroups whose creators are dead. The cgroups of other machines and namespaces
+    are left alone.
+    """
     from cleveragents.processes.passthrough import owner_lives
 
     for cgroup in _all_cgroups():

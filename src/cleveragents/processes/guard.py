@@ -248,7 +248,7 @@ class _Guard:
         self.cause = self.cause or ("parent" if gone else "signal")
 
     def _reap(self) -> bool:
-        """Reap dead children, adopted ones included; return True if no child is left."""
+        """Reap dead children, including adopted children; return True if no child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -275,7 +275,9 @@ class _Guard:
             self._kill_tree()
 
     def _ask(self, seconds: float) -> None:
-        """Send SIGTERM to each process, new ones included, until all have exited or `seconds` have passed."""
+        """Send SIGTERM to each process, including new processes, until all have exited or `seconds` have
+        passed.
+        """
         try:
             import psutil
 

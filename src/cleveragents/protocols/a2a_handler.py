@@ -285,7 +285,9 @@ def _listed(client: Client, params: ListTasksRequest) -> Iterator[PlanSummary]:
 
 
 def _plan_of_context(client: Client, params: ListTasksRequest) -> Iterator[PlanSummary]:
-    """Yield the plan of a context. The id of a context is that of a root plan; only the root is yielded."""
+    """Yield the plan of a context. The id of a context is the id of a root plan; only the root plan is
+    yielded.
+    """
     try:
         plan = client.plans.summary(params.context_id)
     except (UnknownPlan, AmbiguousPlan):
@@ -395,7 +397,7 @@ def _caller(context: ServerCallContext) -> Caller:
 
 
 async def _asked(ask: Callable[[], T]) -> T:
-    """Run a call in a thread; turn errors into those of the protocol."""
+    """Run a call in a thread; convert its errors to errors of the protocol."""
     try:
         return await to_thread.run_sync(ask)
     except (UnknownPlan, AmbiguousPlan):

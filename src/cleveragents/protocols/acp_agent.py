@@ -101,7 +101,7 @@ class PlanAgent:
     # ── Sessions ──────────────────────────────────────────────────────────────────────────────────
 
     async def initialize(self, protocol_version: int, **more: Any) -> schema.InitializeResponse:
-        """Return the version and the capabilities. There is one version, whichever the editor asks for."""
+        """Return the version and the capabilities, which are the same for every editor."""
         return schema.InitializeResponse(
             protocol_version=VERSION,
             agent_capabilities=schema.AgentCapabilities(
@@ -413,7 +413,7 @@ class PlanAgent:
     async def _permitted(
         self, session: _Session, call: schema.ToolCallStart, names: dict[str, str]
     ) -> str | None:
-        """Return the option that the person selects: the first one allows, the second rejects. None if the
+        """Return the option that the person selects: the first option allows, the second rejects. None if the
         request was cancelled, failed, or was answered with anything else.
         """
         kinds: tuple[Any, ...] = ("allow_once", "reject_once")

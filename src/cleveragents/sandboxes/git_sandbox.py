@@ -330,7 +330,7 @@ class Sandbox:
     ) -> str | None:
         """Merge three contents and return the stored result; None if they conflict.
 
-        Without an ancestor, an empty one is used. `favour` names the side that wins conflicts.
+        Without an ancestor, an empty content is used. `favour` names the side that wins conflicts.
         """
         return merged_content(self._engine, ancestor, ours, theirs, favour=favour)
 

@@ -134,7 +134,9 @@ class SandboxRegistry:
         return [row for row in self._all_rows() if self._is_ours(row)]
 
     def taken_over(self) -> frozenset[str]:
-        """Return the plans on remotes whose sandbox is on another machine; local ones are obsolete."""
+        """Return the plans on remotes whose sandbox is on another machine now. Their local sandboxes are
+        obsolete.
+        """
         return frozenset(row.plan_id for row in self._all_rows() if row.remote and not self._is_ours(row))
 
     def sizes(self) -> Mapping[str, int]:

@@ -194,7 +194,9 @@ class SetupCache:
         return place.read_bytes()
 
     def _trim(self, *, spared: str) -> None:
-        """Remove entries above the limit. If another process is copying, the next call does it."""
+        """Remove entries above the limit. If another process is copying, nothing is removed until the next
+        call.
+        """
         thrown: list[Path] = []
         with suppress(BlockingIOError), self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB):
             entries = sorted(self._entries(), key=lambda entry: entry.stat().st_mtime_ns)

@@ -120,7 +120,9 @@ class HttpConnection(H11Protocol):
         )
 
     def refuse(self, answer: JSONResponse) -> None:
-        """Send `answer` instead of the application's response, unless that has begun, and disconnect."""
+        """Send `answer` instead of the application's response, unless that response has begun, and
+        disconnect.
+        """
         if self.cycle is not None:
             # The route of a request in progress must send nothing more.
             self.cycle.disconnected = True
@@ -201,7 +203,7 @@ class Connections:
         return len(self._all)
 
     def admit(self, connection: HttpConnection) -> None:
-        """Count a new connection; at a limit, close another or this one."""
+        """Count a new connection; at a limit, close another connection or the new one."""
         address = connection.address
         full = len(self._all) >= self._most and not self._evict(self._all)
         if address is not None:

@@ -210,7 +210,7 @@ def status_of(error: CleverAgentsError) -> int:
 
 
 def public_message(error: CleverAgentsError) -> str:
-    """Return the message of an error for clients. The rest is logged."""
+    """Return the message of an error for clients. Details for the operator are only in the log."""
     words = _OF_THE_DATABASE.get(type(error))
     if words is None:
         return str(error)
@@ -300,7 +300,9 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
 
 
 def _allowed(request: Request) -> list[str]:
-    """Return the methods of all routes at the address. The framework lists only those of the first route."""
+    """Return the methods of all routes at the address. The framework lists only the methods of the first
+    route.
+    """
     scope = {"type": "http", "path": request.scope["path"], "root_path": "", "headers": []}
     routes = request.app.router.routes
     return [

@@ -124,8 +124,8 @@ def serve(
 ) -> int:
     """Serve until stopped, and return the exit code. Call it on the main thread.
 
-    The server runs up to `plans_at_once` plans itself. On a stop it gives them `drain_seconds` to end, then
-    requeues the unfinished ones and returns. Raises `EngineUnavailable`, `ConfigurationError`.
+    The server runs up to `plans_at_once` plans itself. On a stop, these plans have `drain_seconds` to end;
+    unfinished plans are then requeued. Raises `EngineUnavailable`, `ConfigurationError`.
     """
     service = Service(container)
     url = url_of(container.settings.server.host, listens)

@@ -117,7 +117,7 @@ class Database:
         self._backend.migrate(migration)
 
     def close(self) -> None:
-        """Wait for running writes, refuse new ones, and release all connections.
+        """Refuse new writes, wait for running writes, and release all connections.
 
         Closing twice is harmless.
         """

@@ -106,7 +106,7 @@ class GroupCommit(Generic[Item, Answer]):
     def close(self) -> None:
         """Refuse new items; return once all queued items are committed.
 
-        Raises `StoreBusy` if that takes too long.
+        Raises `StoreBusy` if the commits take too long.
         """
         with self._lock:
             if self._drained is None:

@@ -50,7 +50,9 @@ class TransactionLost(Exception):
 
 
 class Savepoint(Protocol):
-    """Runs a part of a transaction so that it fails alone, or raises `TransactionLost`."""
+    """Runs a part of a transaction. A failure undoes only this part; if the whole transaction fails, raises
+    `TransactionLost`.
+    """
 
     def __call__(self, work: Callable[[], T]) -> T: ...
 

@@ -110,7 +110,8 @@ class Tool(Protocol):
     def spec(self) -> ToolSpec: ...
 
     def capability_of(self, arguments: Mapping[str, JsonValue], files: SandboxFiles) -> Capability:
-        """Return the capability that this call needs; creating a file needs a different one than changing it.
+        """Return the capability that this call needs; creating a file and changing a file need different
+        capabilities.
 
         Raises `InvalidToolCall` and `OutsideSandbox`, so that no approval is requested for an impossible
         call.

@@ -44,7 +44,9 @@ R = TypeVar("R", bound=Result)
 
 
 class TypedTool(ABC, Generic[A, R]):
-    """A `Tool` with two models. A subclass names them and implements `run`."""
+    """A `Tool` with a pydantic model for its arguments and one for its result. A subclass names both and
+    implements `run`.
+    """
 
     name: ClassVar[str]
     description: ClassVar[str]

@@ -72,7 +72,7 @@ class User:
         return None if self.is_server_admin else frozenset(self.projects)
 
     def role_in(self, project: str) -> Role | None:
-        """Return the user's role in the project; None if not a member."""
+        """Return the user's role in the project; None if the user is not a member."""
         return Role.ADMIN if self.is_server_admin else self.projects.get(project)
 
     def may(self, needed: Role, project: str) -> bool:

@@ -367,7 +367,7 @@ def _is_one_of(types: tuple[EventType, ...]) -> ColumnElement[bool]:
 def _since(
     added: EventType, project: ColumnElement[str] | ColumnElement[str | None]
 ) -> ColumnElement[str | None]:
-    """Return `project` for events since the name was last added, and NULL for older ones."""
+    """Return `project` for events since the name was last added, and NULL for older events."""
     earlier = events.alias("added")
     last = select(func.coalesce(func.max(earlier.c.position), 0)).where(
         earlier.c.subject == events.c.subject, earlier.c.event_type == added.value
@@ -433,7 +433,7 @@ class SqlMemberStore:
 
     def remove(self, project: str, name: str, *, now: datetime) -> None:
         """Remove a user from the project. Takes effect with the next request. Raises `UnknownProject`;
-        `UnknownUser` if not a member.
+        `UnknownUser` if the user is not a member.
         """
         event = DomainEvent(EventType.MEMBER_REMOVED, project, self._identifiers.new(), now, {"name": name})
 

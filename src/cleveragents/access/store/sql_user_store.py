@@ -103,7 +103,7 @@ class SqlUserStore:
 
     def set_role(self, name: str, role: Role, *, now: datetime) -> User:
         """Make the user a server admin (`admin`), or give them the role in each of their projects; if they
-        are in no project, in the default one.
+        are in no project, in the default project.
 
         Takes effect with the next request. Raises `UnknownUser`; `StillUsed` if no server admin would be
         left.
@@ -126,8 +126,8 @@ class SqlUserStore:
         return self._database.write(unit)
 
     def remove(self, name: str, *, now: datetime) -> None:
-        """Remove the user with all tokens, and all tokens issued with those. Raises `UnknownUser`;
-        `StillUsed` for the last admin.
+        """Remove the user with all their tokens, and all tokens that were issued with their tokens. Raises
+        `UnknownUser`; `StillUsed` for the last admin.
         """
 
         def unit(connection: Connection) -> None:

@@ -171,7 +171,7 @@ class NodeThreads(ThreadPoolExecutor):
         self._is_shut_down = False
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Run the call on an idle thread or a new one; queue it if there are `bound` threads.
+        """Run the call on an idle or new thread; queue it if `bound` threads are busy.
 
         Raises `RuntimeError` if a new thread is needed and the system refuses it; the call then never runs.
         """

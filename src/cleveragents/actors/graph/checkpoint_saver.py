@@ -91,7 +91,7 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
     must be plain (`PlainSerializer`), otherwise `InvalidPayload` is raised. Deleting a thread also deletes
     the threads below it (`id/…`).
 
-    With `history`, the saver is stateless, and any thread and loop may share it. Without it, the saver
+    With `history`, the saver is stateless, and any thread and loop may share it. Without `history`, the saver
     belongs to one run and its loop. Each checkpoint then replaces those before its parent, so a thread can
     continue only from its latest state. A checkpoint that is followed by a single task is held back until
     that task writes, and is stored together with these writes. Before anything else is written or read in its

@@ -255,7 +255,7 @@ class Join:
 
 
 def joins_of(entry: str, edges: Iterable[Edge], forks: Mapping[str, Sequence[str]]) -> tuple[Join, ...]:
-    """Return all meetings of the graph, inner ones first.
+    """Return all meetings of the graph, inner meetings first.
 
     `forks` maps the nodes that start parallel branches to those branches.
     """

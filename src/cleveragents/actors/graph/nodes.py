@@ -1,7 +1,8 @@
 """The steps of all nodes except the llm node.
 
-A command node runs an external agent as one tool call. So all rules for tool calls apply: it needs approval,
-its changes are recorded, it ends with its time limit or a cancellation, and a finished call is not repeated.
+A command node runs an external agent as one tool call. So all rules for tool calls apply: the agent needs
+approval, its changes are recorded, it ends with its time limit or a cancellation, and a finished call is not
+repeated.
 
 A human node ends the run by LangGraph's interrupt; a later run continues with the answer. A subgraph node
 runs another actor's graph with its own state and checkpoints.
@@ -134,7 +135,7 @@ class RouterStep:
     async def chosen(self, state: State) -> str:
         """Return the chosen successor.
 
-        Raises `ActorStopped` if no condition holds, or if one cannot be evaluated.
+        Raises `ActorStopped` if no condition holds, or if a condition cannot be evaluated.
         """
         values = public_values(self._actor, state)
         try:

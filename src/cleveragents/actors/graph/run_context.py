@@ -100,8 +100,8 @@ class RunSpending:
 class RunContext:
     """The LangGraph context of all nodes; subgraphs inherit it.
 
-    It belongs to the loop and to one run; a resumed run gets a new one. `models` caches the models that may
-    answer, by name. `specs` caches the tools of each list of names: they stay the same throughout a run,
+    It belongs to the loop and to one run; a resumed run gets a new context. `models` caches the models that
+    may answer, by name. `specs` caches the tools of each list of names: they stay the same throughout a run,
     because a model may call any tool it has been shown. `rooms` holds windows that providers reported to be
     smaller than documented. `stopped` holds nodes that made no progress, and why.
     """
@@ -262,10 +262,8 @@ class ActorSpending:
         return SpendingReservation(self._account, self._chain, worst)
 
     def holds(self, worst: Spend) -> bool:
-        """Return whether a call of this worst case fits the limits now. If not, it may fit when other calls
-        have ended.
-
-        Raises `ActorStopped` if it can never fit.
+        """Return whether a call of this worst case fits the limits now. A call that does not fit now may fit
+        when other calls have ended. Raises `ActorStopped` if the call can never fit.
         """
         self._ensure_within(worst)
         return self._broken(self.spent + self.reserved_sum + worst) is None
@@ -341,7 +339,7 @@ def _less(one: Spend, other: Spend) -> Spend:
 class CallCost:
     """The cost of one model call.
 
-    `models` are the models that may answer: the requested one and its fallback.
+    `models` are the models that may answer: the requested model and its fallback.
     """
 
     models: Sequence[ModelFacts]

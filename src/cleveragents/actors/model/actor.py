@@ -116,7 +116,7 @@ def is_of_type(value: object, kind: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlmNode:
-    """Calls a model and makes its tool calls until it requests none.
+    """Calls a model and makes the tool calls that it requests, until an answer requests none.
 
     `prompt` is a template over the state and becomes the first user message; `system` is the system prompt.
     The final text, or with `schema` (JSON Schema of an object) the final object, is written to the key

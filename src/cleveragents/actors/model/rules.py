@@ -293,7 +293,7 @@ def _taken_over(actor: Actor, node: SubgraphNode, other: Actor) -> Iterator[_Pro
 
 
 def _way_back(name: str, first: str, around: ActorEnvironment) -> tuple[str, ...]:
-    """Return the chain of subgraphs from the first actor to the named one; empty if there is none."""
+    """Return the chain of subgraphs from the first actor to the named actor; empty if there is none."""
     ways: list[tuple[str, ...]] = [(first,)]
     seen = {first}
     while ways:

@@ -162,7 +162,7 @@ class SqlCheckpointStore:
         fence: Fence | TurnFence | None = None,
         checkpoint: StoredCheckpoint | None = None,
     ) -> None:
-        """Store writes. An existing one (same task and index) is replaced only if `replace` is set.
+        """Store writes. An existing write (same task and index) is replaced only if `replace` is set.
 
         If the checkpoint of these writes is not stored yet, pass it as `checkpoint`: it and the writes are
         stored together or not at all.

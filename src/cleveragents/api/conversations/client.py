@@ -199,13 +199,13 @@ class Conversations(Protocol):
         """
 
     def fork(self, conversation_id: str, *, turn: int | None = None) -> ConversationView:
-        """Start a conversation with a copy of the turns up to `turn`, or of all ended turns. Its plans stay
-        with the source.
+        """Start a conversation with a copy of the turns up to `turn`, or of all ended turns. The plans of
+        these turns stay with the source.
         """
 
     def compact(self, conversation_id: str) -> ConversationView:
         """Summarise all but the recent turns for later prompts, with one model call. The turns stay readable,
-        and open plans stay known. Returns when it is done.
+        and open plans stay known. Returns when the summary is stored.
         """
 
     def delete(self, conversation_id: str, *, only_unused: bool = False) -> None:

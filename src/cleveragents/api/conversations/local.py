@@ -401,7 +401,7 @@ class LocalConversations:
         return self._access.conversation(conversation_id, Role.OPERATOR)
 
     def _state(self, conversation: Conversation) -> TurnState | None:
-        """Return the state of the last turn; a turn whose owner is dead is interrupted."""
+        """Return the state of the last turn: `interrupted` if the process that ran it has died."""
         last = self._parts.store.turns(conversation.id, after=max(0, conversation.turns - 1))
         return self._state_of(conversation, last[-1]) if last else None
 

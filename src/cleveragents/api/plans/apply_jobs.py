@@ -127,7 +127,7 @@ class _Deed:
 
 
 def _submitted(container: Container, plan: Plan, what: str, deed: _Deed) -> Job:
-    """Submit the job. There is at most one job per version of the plan, plus one after each failed job."""
+    """Submit the job. Each version of the plan has at most one job, plus one more after each failed job."""
     lanes = container.plan_parts.lifecycle.queueing.lanes.of_project(plan.request)
     # A unique value per request: of two equal requests, the slower one gets an error.
     asked = container.identifiers.new()

@@ -105,8 +105,8 @@ class Plans(Protocol):
         """Stop a running plan and its sub-plans so that they can be resumed or corrected. Returns at once;
         `wait` returns when all processes have ended.
 
-        A finished call stays; a call in progress is made again after a resume. Raises `PlanError` if the plan
-        does not run, or is a sub-plan.
+        The effects of finished calls stay; a call in progress is repeated after a resume. Raises `PlanError`
+        if the plan does not run, or is a sub-plan.
         """
 
     def cancel(self, plan_id: str, *, reason: str = CANCELLED, discard: bool = False) -> PlanView:
@@ -135,7 +135,8 @@ class Plans(Protocol):
         scope: ApprovalScope = "once",
         pattern: str | None = None,
     ) -> PlanView:
-        """Approve the pending request and continue. With `call`, only if that call is pending.
+        """Approve the pending request and continue. With `call`, raise `PlanError` unless that call is
+        pending.
 
         The scope decides whether later commands that match `pattern` are approved, too: `plan` approves them
         in the plan's whole tree, `project` in its project, or in its repository if the plan belongs to the
@@ -284,11 +285,11 @@ class Plans(Protocol):
         end_line: int | None = None,
         side: Side = "after",
     ) -> CommentView:
-        """Comment on a plan, or on lines of a file that it changed. Lines are those of the result; with the
-        side `before`, those of the file before the plan, for lines that the plan removed.
+        """Comment on a plan, or on lines of a file that it changed. Line numbers refer to the result; with
+        the side `before`, to the file before the plan, so that removed lines can be commented on.
 
-        The comment follows its lines while they are found unchanged at exactly one place; afterwards it is
-        outdated. The executor gets it with the next `revise`. Raises `UnknownFile`.
+        The comment follows its lines while they are found unchanged at exactly one place; afterwards the
+        comment is outdated. The executor receives the comment with the next `revise`. Raises `UnknownFile`.
         """
 
     def comments(self, plan_id: str, *, limit: int = 1000, after: str | None = None) -> Page[CommentView]:

@@ -301,8 +301,8 @@ def ensure_apply_request(plan: Plan, message: str | None, to_branch: str | None)
 
 
 def ensure_new_branch(to_branch: str, *, remote: bool) -> None:
-    """Raise `RequestRefused` unless the plan is on a remote, because only those plans push their result;
-    `InvalidName` for an invalid branch name.
+    """Raise `RequestRefused` unless the plan is on a remote, because only a plan on a remote pushes its
+    result; `InvalidName` for an invalid branch name.
     """
     if not remote:
         problem = "only plans on git remotes push to a branch; omit it"

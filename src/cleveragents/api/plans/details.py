@@ -218,8 +218,8 @@ def part_rows(parts: PlanParts, plan: Plan) -> list[Row]:
 
 
 def _part_status(row: Row, *, over: bool) -> str:
-    """Return the plan status of a sub-plan. One that has no plan of its own is left out, not started, or (if
-    the parent is `over`) not run.
+    """Return the status of a sub-plan. Before its plan is created, the status is `left out`, `not started`
+    or, if the parent is `over`, `not run`.
     """
     phase, state, error = row["phase"], row["state"], row["error"]
     if state == LEFT_OUT:

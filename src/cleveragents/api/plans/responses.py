@@ -352,8 +352,7 @@ def cancel(container: Container, plan_id: str, reason: str, *, discard: bool = F
     """Cancel the plan. If a worker runs it, only request the cancellation; the worker then ends the processes
     and updates the plan.
 
-    Raises `PlanError` if it was cancelled before, has ended otherwise, or is finished and `discard` is not
-    set.
+    Raises `PlanError` if the plan has ended, or if it is finished and `discard` is not set.
     """
     parts = container.plan_parts
     parts.apply.settle()  # a plan whose applier died is no longer being applied
@@ -398,7 +397,7 @@ def remove_sandboxes(container: Container, plan_id: str) -> None:
 def delete(container: Container, plan_id: str, *, force: bool) -> None:
     """Delete the plan; only the audit log stays.
 
-    Raises `NeedsHuman`, unless forced, if something would be lost; `PlanError` while it runs, or for a
+    Raises `NeedsHuman`, unless forced, if changes would be lost; `PlanError` while the plan runs, and for a
     sub-plan.
     """
     parts = container.plan_parts

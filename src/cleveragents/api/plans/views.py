@@ -72,7 +72,9 @@ _MARKS = {"context": " ", "add": "+", "remove": "-"}
 
 
 def _is_worked_on(phase: Phase, state: PlanState, needs: str | None) -> bool:
-    """Return whether a worker runs the plan or will. A waiting plan that needs no person counts, too."""
+    """Return whether a worker runs the plan or will run it. A waiting plan that needs no
+    person counts, too.
+    """
     between = (phase, state) == (Phase.STRATEGIZE, PlanState.COMPLETE)
     return state.running or between or (state is PlanState.WAITING and needs is None)
 

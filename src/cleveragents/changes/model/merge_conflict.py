@@ -133,14 +133,14 @@ class TreeMerge:
 
 @dataclass(frozen=True, slots=True)
 class MergeOutcome:
-    """The outcome of merging a sub-plan: the tree of the parent's sandbox after it, the number of changed
-    files, and the conflicts ordered by path. `base` is the tree that the sub-plan started from, `theirs` the
-    tree that was merged; the parent's sandbox holds both.
+    """The outcome of merging a sub-plan: the tree of the parent's sandbox after the merge, the number of
+    changed files, and the conflicts ordered by path. `base` is the tree that the sub-plan started from,
+    `theirs` the tree that was merged; the parent's sandbox holds both.
 
-    In the outcome of a rebase, `base` is the base of the plan before it, and `theirs` its new base: the files
-    of the repository. The `plan_id` is empty. `left_out` are the ids of the hunks that the reviewer had left
-    out, so the merged tree does not contain them. `version` is the version of the plan that was rebased; None
-    in the outcome of a merge, or of a rebase by a CleverAgents version that did not record it.
+    In the outcome of a rebase, `base` is the base of the plan before the rebase, and `theirs` its new base:
+    the files of the repository. The `plan_id` is empty. `left_out` are the ids of the hunks that the reviewer
+    had left out, so the merged tree does not contain them. `version` is the version of the plan that was
+    rebased; None in the outcome of a merge, or of a rebase by a CleverAgents version that did not record it.
     """
 
     plan_id: str
@@ -216,8 +216,8 @@ def part_of_merge(call: ToolCall) -> str | None:
 
 
 def is_by_hand(call: ToolCall) -> bool:
-    """Return whether a person made this call to resolve a conflict or to rebase. Calls of actors belong to a
-    step, this one does not.
+    """Return whether a person made this call to resolve a conflict or to rebase. A call by hand belongs to no
+    step, unlike the calls of actors.
     """
     return call.tool in (REBASE, RESOLVE) and call.step is None
 

@@ -1,4 +1,5 @@
-"""Orphans of sandboxes: incomplete ones, ones without their plan, and refs in the user's repositories.
+"""Orphans of sandboxes: incomplete sandboxes, sandboxes without their plan, and refs in the user's
+repositories.
 
 A repository may also hold refs of another state directory. A ref is removed only if the audit log shows that
 its plan was created in this state directory.

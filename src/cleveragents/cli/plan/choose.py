@@ -95,8 +95,8 @@ _FOR: Mapping[str, _Candidates] = {
 
 
 def place_here(client: Client) -> str | None:
-    """Return the current repository as `plans.list` takes it: its path, or for a server the name of its
-    resource. None outside a repository, or if no resource of the server matches.
+    """Return the current repository in the form that `plans.list` accepts: its path, or for a server the name
+    of its resource. None outside a repository, or if no resource of the server matches.
     """
     try:
         return _place(client)
@@ -140,7 +140,7 @@ def plans_for(client: Client, action: str) -> list[PlanSummary]:
 
 
 def _candidates(client: Client, action: str, place: str | None) -> list[PlanSummary]:
-    """Return the candidates of an action at this place, or everywhere if it is None; newest first."""
+    """Return the candidates of an action at this place, or everywhere if `place` is None; newest first."""
     from cleveragents.api.views import every
 
     # A plan whose process died, and an apply with an unknown outcome, are still processing.
@@ -177,7 +177,7 @@ def chosen_plan(client: Client, plan_id: str | None, action: str) -> str:
 
 
 def names_a_plan(plans: Plans, word: str) -> bool:
-    """Return whether a word is the id of a plan, or the beginning or end of one or several ids."""
+    """Return whether a word is the id of a plan, or the beginning or end of at least one id."""
     if not word.isalnum() or len(word) < _SHORTEST_ID:
         return False
     try:

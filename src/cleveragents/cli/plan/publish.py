@@ -125,7 +125,9 @@ def _repository(client: Client, plan_id: str) -> Path | None:
 
 
 def _opened(made: PublishView, repository: Path | None) -> str | None:
-    """Return the address of the new pull request; None, after the reason, if none could be opened."""
+    """Return the address of the new pull request. If none could be opened, print the reason
+    and return None.
+    """
     from cleveragents.processes.program_lookup import look_up
 
     command = _command(made, in_repository=repository is not None)

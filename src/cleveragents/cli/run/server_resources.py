@@ -59,7 +59,7 @@ def resource_here(
 
 
 def no_resource(known: Sequence[str], prefix: str, otherwise: str, why: str = "") -> str:
-    """Return the error that no resource matches, with the reason and a remedy."""
+    """Return the error for a repository that no resource matches, with the reason and a remedy."""
     if not known:
         return f"the server has no resources; add one with `{prefix} resource add NAME --project PROJECT`"
     because = f": {why}" if why else ""

@@ -90,7 +90,9 @@ class ActionScreen(ClientScreen[None], Generic[_Facts]):
         self.dismiss()
 
     def ask(self, name: str, values: Values | None = None, problem: str = "") -> None:
-        """Open the dialog of an action, for the plan as it is now. A second request meanwhile is ignored."""
+        """Open the dialog of an action, for the plan as it is now. While the dialog opens, further requests
+        are ignored.
+        """
         if not self._asking:
             opened = partial(self.open, name=name, values=values, problem=problem)
             self.prepare(partial(self.actions.question, name), opened)

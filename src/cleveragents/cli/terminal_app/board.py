@@ -108,7 +108,7 @@ class PlanBoard(OptionList):
         return None if option is None else option.id
 
     def show(self, plans: Sequence[PlanSummary], now: datetime) -> bool:
-        """Show these plans, keep the highlighted one, and return whether a row changed."""
+        """Show these plans, keep the highlighted plan, and return whether a row changed."""
         self.plans = {plan.id: plan for plan in plans}
         rows = _rows(plans, now)
         content = [(plan_id, text.markup) for plan_id, text in rows]

@@ -1,8 +1,8 @@
-"""The actions on a plan: for each, the question that shows what will happen, and the call of the client.
+"""The actions on a plan: for each, a question that shows its effects, and the call of the client.
 
-A question is made from the plan as it is now, and its call names what was shown: the number of the pending
-call, the pending question, or the version of the plan. If the plan has changed since, the client refuses the
-call, and nothing happens.
+A question shows the current plan, and its call names the shown object: the number of the pending call, the
+pending question, or the version of the plan. If the plan has changed since, the client refuses the call, and
+nothing happens.
 """
 
 from __future__ import annotations

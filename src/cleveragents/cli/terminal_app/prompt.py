@@ -189,7 +189,9 @@ class Prompt(Vertical):
             self.area.post_message(PromptArea.Sent(self.text))
 
     def _recall(self, step: int) -> None:
-        """Show an earlier or a later text of the history. The unsent text comes after the latest one."""
+        """Show an earlier or a later text of the history. The unsent text comes after the
+        latest sent text.
+        """
         place = self._place + step
         if not 0 <= place <= len(self._history):
             return

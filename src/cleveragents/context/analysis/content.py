@@ -279,7 +279,7 @@ def _split(piece: LineRange) -> list[LineRange]:
 def chunks_of(
     pieces: Sequence[LineRange], syntax: Syntax, lines: Lines, keywords: frozenset[str]
 ) -> list[Chunk]:
-    """Return one chunk for each piece with terms; a piece without terms joins the previous one."""
+    """Return one chunk for each piece with terms; a piece without terms joins the previous piece."""
     counter = _TermCounter(syntax, lines, keywords)
     chunks: list[Chunk] = []
     first = 0

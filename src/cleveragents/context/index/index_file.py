@@ -149,7 +149,7 @@ class IndexFile:
             return self.in_memory(f"the index is not stored: {_words(error)}")
 
     def in_memory(self, note: str) -> OpenedIndex:
-        """Return a private index in memory, with the content of the stored one if it is readable."""
+        """Return a private index in memory, with the content of the stored index if that is readable."""
         connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         opened = OpenedIndex(connection, notes=[note])
         try:
@@ -184,7 +184,7 @@ class IndexFile:
         return total
 
     def open_kept(self) -> OpenedIndex:
-        """Open the stored index. Raises `sqlite3.Error` or `OSError` if that is impossible."""
+        """Open the stored index. Raises `sqlite3.Error` or `OSError` if the index cannot be opened."""
         for folder in (self.path.parent.parent, self.path.parent):  # `mode` does not apply to parents
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._door(fcntl.LOCK_SH):

@@ -354,7 +354,7 @@ def distinct(entries: Sequence[FileEntry]) -> DistinctContents:
 def located(
     segments: Sequence[SegmentInfo], digests: NDArray[np.bytes_]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the segment of each digest and its position there; -1 if it is not indexed."""
+    """Return the segment of each digest and its position there; -1 for a digest that is not indexed."""
     import numpy as np
 
     which = np.full(len(digests), -1, np.int32)

@@ -77,8 +77,8 @@ class ContextFragment:
 class StrategyStatus(str, Enum):
     """The outcome of one strategy in one execution.
 
-    A `late` strategy started but did not end in time; a `saturated` one never started, because no thread was
-    free.
+    A `late` strategy started but did not end in time; a `saturated` strategy never started, because no thread
+    was free.
     """
 
     USED = "used"
@@ -94,8 +94,8 @@ class StrategyStatus(str, Enum):
 class StrategyReport:
     """The report on one strategy: its status, duration and results.
 
-    `truncated` means that it returned more than the limits allow, and only the first fragments, the best
-    ones, were kept.
+    `truncated` means that the strategy returned more than the limits allow, and only its first fragments,
+    which are the best, were kept.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Validation of replaced parts. Each check copies valid results and raises an error for invalid ones.
+"""Validation of replaced parts. Each check copies a valid result and raises an error for an invalid result.
 
 Types are compared exactly, because a subclass could run code when a field is read. Everything is bounded,
 because an answer may be endless. A replaced part is foreign code: it is loaded, called and checked on another

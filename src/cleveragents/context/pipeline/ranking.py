@@ -304,7 +304,7 @@ class RerankStrategy:
         self._code = code
 
     def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
-        """Return the best files in the model's order. Raises `ValueError` if the model names none."""
+        """Return the best files in the model's order. Raises `ValueError` if the model names no file."""
         if len(self._best) < 2:
             return ()
         asked = self._request(request.question)

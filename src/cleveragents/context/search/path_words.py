@@ -1,6 +1,6 @@
 """Matching of questions with paths, module names and defined names.
 
-Paths are compared by their words; a rare word counts more than a common one. A path or module name in a
+Paths are compared by their words; a rare word counts more than a common word. A path or module name in a
 question refers to the files whose paths have the same last parts. Names defined in a file are compared with
 the words of a question.
 """

@@ -155,10 +155,8 @@ class TemporalWorker:
                 workflows=[JobWorkflow],
                 activities=[cancel, *(named(name) for name in (ACTIVITY, *map(activity_of, PHASES)))],
                 # Temporal's sandbox loads the module again for every workflow, on the loop that sends
-                # heartbeats,
-                # and on a busy machine mistakes the time for a deadlock. Our workflow imports nothing, and a
-                # test
-                # replays its histories.
+                # heartbeats, and on a busy machine mistakes the time for a deadlock. Our workflow imports
+                # nothing, and a test replays its histories.
                 workflow_runner=UnsandboxedWorkflowRunner(),
                 # No cache: workflows cached by a dead worker would be offered only to it, for ten
                 # seconds. Histories are short, and another worker replays them as fast.

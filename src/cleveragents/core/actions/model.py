@@ -93,7 +93,7 @@ class Step:
 
     `expect_exit` lists the exit codes that count as success. With `shell`, the argument `command` is a
     script; in a rendered step, it is replaced by `argv`. With `continue_on_failure`, later steps run even if
-    this one fails.
+    this step fails.
     """
 
     tool: str

@@ -288,7 +288,7 @@ def reclaimed(job: Job, error: str, now: datetime) -> Move:
 
 
 def requested_cancel(job: Job, reason: str, now: datetime) -> Move | None:
-    """Cancel a queued job or mark a running one; return None if it is already marked.
+    """Cancel a queued job, or mark a running job; return None if the job is already marked.
 
     A cancel also replaces the reason of an earlier stop that allows a resume. Raises `JobAlreadyEnded`.
     """

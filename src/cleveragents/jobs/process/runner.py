@@ -154,7 +154,7 @@ class _Guard:
                 _write_all(self.orders, json.dumps(order).encode() + b"\n")
 
     def _reap(self) -> bool:
-        """Reap dead children, including adopted ones; return whether none is left."""
+        """Reap dead children, including adopted children; return whether no child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)

@@ -54,7 +54,7 @@ _OWNERS_SHARE = 0.8
 
 
 class StopCause(IntEnum):
-    """The cause of a stop. A cause with a greater value overrides one with a smaller value."""
+    """The cause of a stop. A cause with a greater value overrides a cause with a smaller value."""
 
     DRAIN = 1
     CANCEL = 2
@@ -137,10 +137,9 @@ class Attempt:
         return True
 
     def attach(self, process: JobProcess) -> None:
-        """Forward renewals and stops to the process: the current ones, and all later ones."""
+        """Forward the current lease and stop to the process, and all later renewals and stops."""
         # Attach first, then check; a stop or renewal is recorded first and then looks for a process. One of
-        # the
-        # two finds the other, whichever is faster, so no lock is needed.
+        # the two finds the other, whichever is faster, so no lock is needed.
         self._process = process
         process.renew(self.lease_until)
         stop = self._stop

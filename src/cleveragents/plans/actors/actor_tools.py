@@ -33,7 +33,7 @@ EVERY_TOOL = "*"
 
 @runtime_checkable
 class SelectingTools(Protocol):
-    """A source that can match a pattern without listing all its tools, because listing may start servers."""
+    """A source that can match a pattern without listing all its tools. (A listing may start servers.)"""
 
     def select(self, pattern: str) -> tuple[str, ...]:
         """Return the names that match the pattern, in order."""
@@ -42,7 +42,7 @@ class SelectingTools(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ActorTools:
-    """The tools that the policy of a run does not deny. No command runs longer than `seconds_left`.
+    """The tools of a run, without tools that its policy denies. Commands stop when `seconds_left` reaches 0.
 
     Thread safety:
         Owner: the run that made it.

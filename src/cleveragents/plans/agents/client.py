@@ -68,9 +68,9 @@ _CAPABILITIES = {
 
 
 class RecordedAgentClient:
-    """`AgentClient` of one session. `step` is the name of the node's calls and `session` that of this
-    session; together they name its calls, so that no later session reuses a name. `answered` are earlier
-    calls that a person was asked about.
+    """`AgentClient` of one session. The names of its calls consist of `step`, the name of the node's calls,
+    and `session`, the name of this session. So no later session reuses a name. `answered` are earlier calls
+    that a person was asked about.
 
     Thread safety:
         Owner: the session that made it. The agent's requests come on several threads.

@@ -156,7 +156,7 @@ class AgentSessions:
     def _begun(self, execution: ToolExecution, request: AgentRequest, step: str, past: _Past) -> ToolCall:
         """Start the session and return its open call.
 
-        An approval of an earlier session also holds for this one if their arguments are the same. Raises
+        An approval of an earlier session also holds for this session if the arguments are the same. Raises
         `ToolRefused` if the policy or a person denies the session.
         """
         arguments = _who(request)

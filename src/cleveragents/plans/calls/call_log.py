@@ -87,8 +87,8 @@ class CallLog:
     def finish(self, call: ToolCall, sandbox: Sandbox, fold: ChangeFold | None = None) -> ToolCall:
         """Record the changes of a call that is *ending*, and end it.
 
-        The changes of a merge are those that lead to the tree named in its result, because a scan of the
-        sandbox misses new files that an ignore rule hides. Further changes are later edits.
+        The changes of a merge are computed from the tree in its result, because a scan of the sandbox misses
+        new files that an ignore rule hides. Other changes in the sandbox are later edits.
         """
         tree = tree_left_by(call)
         filed = self.history.changeset_of(call)

@@ -182,7 +182,7 @@ class ToolExecution:
         return self._refused(request, earlier, reason)
 
     def earlier(self, step: str) -> ToolCall | None:
-        """Return the call of the step, however far it got; None if there is none or it was rolled back."""
+        """Return the call of the step, in any state; None if there is none or it was rolled back."""
         return self.history.latest(self._plan_id, step)
 
     def note(self, step: str, tool: str, arguments: Mapping[str, JsonValue]) -> ToolCall:
@@ -274,7 +274,7 @@ class ToolExecution:
     def _allowed(
         self, tool: Tool | None, request: CallRequest, capability: Capability, earlier: ToolCall | None
     ) -> ToolCall:
-        """Start the call and return it, or raise the reason why it may not run."""
+        """Start the call and return it. Raises an error if the call may not run."""
         earlier = self._still_meant(request, earlier)
         verdict = self._verdict(tool, capability)
         if request.granted and verdict is Verdict.ASK:  # guard: denied stays denied
@@ -482,8 +482,8 @@ def _nothing(path: str) -> None:
 
 
 def _kept(request: CallRequest, tool: Tool | None = None) -> FrozenObject:
-    """Return the arguments of a call, masked, as they are recorded for people. They are not used to repeat
-    the call: a repeated call passes its own arguments.
+    """Return the arguments of a call, masked, as they are recorded for people. These arguments are only for
+    display; a repeated call passes its own arguments.
     """
     masked = freeze(redact(request.arguments) if tool is None else _masked(request.arguments, tool))
     assert isinstance(masked, FrozenObject)

@@ -47,7 +47,7 @@ SHARED_QUEUE = "plans"
 
 def kind_of_plan(root_id: str) -> str:
     """Return the kind of the jobs of a tree of plans. Each tree has its own kind, so that a foreground run
-    runs the jobs of its sub-plans, too, and no other jobs.
+    takes only the jobs of its own tree.
     """
     return f"plan:{root_id}"
 

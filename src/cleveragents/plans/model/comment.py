@@ -135,9 +135,9 @@ class CommentAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A comment as the store holds it; `number` counts from 1 within its plan. `batch` is the correction that
-    sent it to the executor last, None if it was never sent. `answers` are those that are still valid, the
-    latest last.
+    """A comment as the store holds it; `number` counts from 1 within its plan. `batch` is the last correction
+    that sent the comment to the executor; None if it was never sent. `answers` holds only answers that are
+    still valid, the latest last.
     """
 
     plan_id: str

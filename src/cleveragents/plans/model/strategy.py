@@ -95,7 +95,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class RoleAssignment:
-    """The actors of a plan, and the model for those that name none."""
+    """The actors of a plan, and the model for actors that name no model."""
 
     strategize: str | None
     execute: str

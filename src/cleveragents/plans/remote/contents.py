@@ -76,7 +76,9 @@ class SqlContents:
             return list(connection.execute(select(contents.c.root_id).distinct()).scalars())
 
     def homes_since(self, moment: datetime) -> tuple[set[str], set[str]]:
-        """Return the state directories with a sandbox, and those that created a sandbox after `moment`."""
+        """Return two sets: the state directories with a sandbox, and of these the ones that created a sandbox
+        after `moment`.
+        """
         latest = select(sandboxes.c.home, func.max(sandboxes.c.created_at)).group_by(sandboxes.c.home)
         with self.database.read() as connection:
             found = [(home, at) for home, at in connection.execute(latest) if home is not None]

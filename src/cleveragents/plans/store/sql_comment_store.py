@@ -63,7 +63,8 @@ class SqlCommentStore:
         now: datetime,
         claim: IdempotencyClaim | None = None,
     ) -> Sequence[Comment]:
-        """Add comments and return them. For a comment with the key of an earlier one, return the earlier one.
+        """Add comments and return them. If a comment with the same key exists, the existing comment is
+        returned instead.
 
         With a claim, the first comment is stored as the result of that request. Raises `UnknownPlan`;
         `RequestUnderWay` if another request took over the claim.

@@ -118,7 +118,7 @@ class SqlPlanStore:
     def spawn(
         self, parent: Plan, new: PlanDraft, key: str, limits: TreeLimits, *, now: datetime, fence: Fence
     ) -> Plan:
-        """Create a sub-plan at `action/queued`, or return the existing one with this key.
+        """Create a sub-plan at `action/queued`, or return the existing sub-plan with this key.
 
         The limits are checked in the same transaction: raises `TreeTooLarge`. The parent must be running
         under the fence of its job: raises `StalePlan`, `StaleFence`.

@@ -104,7 +104,7 @@ class SqlRuleStore:
         return self._database.write(unit)
 
     def list(self, project: str | None = None) -> Sequence[ApprovalRule]:
-        """Return the rules of a project, or all, oldest first; without those of plans that have ended."""
+        """Return the rules of a project, or all, oldest first; without rules of plans that have ended."""
         query = _IN_EFFECT.order_by(approval_rules.c.id)
         if project is not None:
             if not is_storable(project):

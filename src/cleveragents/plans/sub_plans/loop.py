@@ -228,8 +228,8 @@ class SubPlans:
         return waiting_for_resolution(plan, conflicts) if conflicts else None
 
     def settle_conflicts(self, plan: Plan, executor: TaskExecutor | None) -> JsonValue | None:
-        """Let the executor resolve the open conflicts. Returns the pending request for those that stay open,
-        if any.
+        """Let the executor resolve the open conflicts. Returns the pending request for the conflicts that
+        stay open; None if there are none.
         """
         conflicts = self.sub_plan_merge.open_conflicts(plan.id)
         if conflicts and executor is not None:

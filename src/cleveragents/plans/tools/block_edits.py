@@ -360,7 +360,7 @@ def _apply(block: Block, path: str, files: SandboxFiles, goal: str) -> str | Non
 
 
 def _edited_as_in_file(block: Block, path: str, old: str | None) -> tuple[str, str]:
-    """Return the new content, with the line endings and the byte order mark of the old one."""
+    """Return the new content, with the line endings and the byte order mark of the old content."""
     if old is None or block.replacements:
         return _edited(block, path, old)
     mark, text = (_MARK, old[1:]) if old.startswith(_MARK) else ("", old)

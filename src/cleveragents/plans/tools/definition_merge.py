@@ -58,7 +58,8 @@ def names_in(path: str, code: str, *, nested: bool = False) -> tuple[str, ...]:
 
 
 def merge_definitions(path: str, old: str, piece: str) -> MergedCode:
-    """Return the file with the definitions of the piece in place of those of the same name.
+    """Merge the definitions of the piece into the file: replace definitions of the same name, and add the
+    others.
 
     Raises `MergeRefused` if the piece has no definitions, a name is ambiguous, or a function is incomplete.
     """
@@ -196,7 +197,9 @@ class _Merge:
         return 2 if self.old.language == "python" else 1
 
     def _end(self) -> int:
-        """Return the line after which new definitions go: the last one before the main block."""
+        """Return the number of the line after which new definitions are inserted: the last line before the
+        main block.
+        """
         end = next((at for at, line in enumerate(self.lines) if _MAIN.match(line)), len(self.lines))
         while end and not self.lines[end - 1].strip():
             end -= 1

@@ -109,8 +109,8 @@ class IgnoredFiles:
 
 
 def _without(root: Path, entries: Iterable[str], kept: set[str], *, whole: bool = True) -> Iterator[str]:
-    """Yield the entries without the kept ones. A directory that contains a kept entry is replaced by its
-    other entries; without `whole`, every directory is replaced by its entries.
+    """Yield the entries that are not kept. A directory that contains a kept entry is replaced by its other
+    entries; without `whole`, every directory is replaced by its entries.
     """
     holders = {directory for path in kept for directory in _above(path)}
     waiting = [entry for entry in entries if kept.isdisjoint(_above(entry))]

@@ -216,7 +216,7 @@ def files_of(engine: PrivateRepository, tree: str) -> dict[str, FileState]:
 
 
 def _entries(engine: PrivateRepository, tree: str, paths: Collection[str]) -> dict[str, FileState]:
-    """Return the tree's entries at these paths, including directories; missing ones are omitted."""
+    """Return the tree's entries at these paths, including directories; missing paths are omitted."""
     return {path: state for path, state in _listed(engine, tree, "-r", "-t") if path in paths}
 
 

@@ -100,7 +100,7 @@ class _Body:
         return message
 
     async def _next(self) -> Message:
-        """Return the next chunk. After the last one, wait for the client to disconnect."""
+        """Return the next chunk. After the last chunk, wait for the client to disconnect."""
         if self._complete:
             return await self._receive()
         if self._deadline is None:

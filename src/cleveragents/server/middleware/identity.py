@@ -150,7 +150,7 @@ class TokenBuckets:
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, who: str) -> None:
-        """Take one token. Raises `TooManyRequests` with the time until the next one."""
+        """Take one token. Raises `TooManyRequests` with the time until the next token."""
         now = self._clock()
         level, at = self._levels.pop(who, (self._size, now))
         level = min(self._size, level + max(0.0, now - at) * self._per_second)

@@ -44,7 +44,7 @@ class NewAction(BaseModel):
 def list_actions(
     client: AnyClient, resource: InResource = None, limit: Limit = 100, after: After = None
 ) -> Page[ActionRow]:
-    """List the built-in actions, those of the server's users, and those in a repository."""
+    """List the built-in actions, the actions of the server's users, and the actions in a repository."""
     return client.actions.list(resource=resource, limit=limit, after=after)
 
 
@@ -93,7 +93,7 @@ class ActorText(BaseModel):
 def list_actors(
     client: AnyClient, resource: InResource = None, limit: Limit = 100, after: After = None
 ) -> Page[ActorRow]:
-    """List the built-in actors, those of the server's own user, and those in a repository."""
+    """List the built-in actors, the actors of the server's own user, and the actors in a repository."""
     return client.actors.list(resource=resource, limit=limit, after=after)
 
 

@@ -370,8 +370,8 @@ def correct_plan(
 def comment_on_plan(plan_id: PlanId, body: CommentBody, client: PlanOperator, claim: Claimed) -> CommentView:
     """Comment on a plan, or on lines of a file that it changed.
 
-    Lines are those of the result, or of the file before the change. The comment keeps their text: it follows
-    them if the file changes, or becomes outdated.
+    Line numbers refer to the result, or to the file before the change. The comment stores the text of its
+    lines. If the file changes, the comment follows its lines, or becomes outdated.
     """
     return client.plans.comment(
         plan_id,

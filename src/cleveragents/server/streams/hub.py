@@ -178,7 +178,7 @@ class EventHub:
         self, after: int | None, outputs: Mapping[str, int], user: str = "", scope: ProjectScope = None
     ) -> tuple[StreamClient, bool]:
         """Add a client that gets the events of the projects in `scope` after the position `after`, or from
-        the end of the log on if it is None.
+        the end of the log on if `after` is None.
 
         Return the client, and True if the position is not in this log, so that the client begins at the end
         of the log. Raises `TooManyRequests`. Remove the client with `part`.

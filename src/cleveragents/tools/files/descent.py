@@ -187,7 +187,7 @@ class Descent:
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """Return the names in a path, without `.` and empty ones; empty for the root.
+    """Return the names in a path, without `.` and empty names; empty for the root.
 
     Raises `OutsideSandbox`, `ToolRefused`.
     """

@@ -35,7 +35,9 @@ _TELLING_CHARACTERS = 8
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """The new text, the number of replacements, and the line numbers of the first ones, in the old text."""
+    """The new text, the number of replacements, and the line numbers of the first replacements, in the old
+    text.
+    """
 
     text: str
     replacements: int
@@ -243,7 +245,7 @@ def _column(line: str, found: str) -> int:
 
 
 def _shown(line: str, column: int) -> str:
-    """Return the line, quoted; for a long one, the part that differs."""
+    """Return the line, quoted; of a long line, the part that differs."""
     if len(line) <= _SHOWN_CHARACTERS:
         return repr(line)
     begin = max(0, min(column - _SHOWN_CHARACTERS // 2, len(line) - _SHOWN_CHARACTERS))

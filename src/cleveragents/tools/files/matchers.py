@@ -1,4 +1,4 @@
-"""Search and replace in texts: fixed texts in this process, regular expressions in a separate one."""
+"""Search and replace in texts: fixed texts in this process, regular expressions in a separate process."""
 
 from __future__ import annotations
 

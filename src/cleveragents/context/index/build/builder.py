@@ -85,8 +85,9 @@ class IndexBuilder:
 
     `analyse` is the name of the function that analyses files, which worker processes import; `version`
     changes whenever the results of that function change. More than `alone` contents are distributed to
-    `workers` processes (by default, one per processor), `batch_files` at a time. If another process builds
-    the index, this one waits as long as the other makes progress at least every `stalled_seconds`.
+    `workers` processes (by default, one per processor), `batch_files` at a time. While another process builds
+    the index, this process waits, as long as the other process makes progress at least every
+    `stalled_seconds`.
     """
 
     analyse: str = "cleveragents.context.analysis:analyse"

@@ -92,7 +92,7 @@ class IndexedContent:
 
 @dataclass(frozen=True, slots=True)
 class FieldPostings:
-    """The postings of one field. Those of `terms[i]` are between `ends[i - 1]` and `ends[i]`."""
+    """The postings of one field. The postings of `terms[i]` are between `ends[i - 1]` and `ends[i]`."""
 
     terms: NDArray[np.uint64]
     ends: NDArray[np.uint32]
