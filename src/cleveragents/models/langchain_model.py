@@ -602,8 +602,8 @@ def _piece(chunk: AIMessageChunk) -> ReplyChunk:
 
 
 def _thoughts(content: str | list[str | dict[Any, Any]]) -> list[ThoughtChunk]:
-    """Return the reasoning in a chunk: thinking blocks, and the signature of a text, which stays without its
-    text.
+    """Return the reasoning in a chunk: thinking blocks, and signatures of text blocks, without the text
+    itself.
     """
     found: list[ThoughtChunk] = []
     for block in content if isinstance(content, list) else ():

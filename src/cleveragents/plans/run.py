@@ -422,7 +422,9 @@ class PlanRun:
         return checks.run(work.strategy.checks, ground, progress=self.watch(plan).progress)
 
     def _ground(self, work: _Work, execution: ToolExecution | None = None) -> ActorPhase:
-        """Return the phase for the plan's actors; without an `execution`, the actors can only read."""
+        """Return the data that actors need in the current phase. Without an `execution`, the actors can only
+        read.
+        """
         from cleveragents.plans.actors.actor_stage import ActorPhase
 
         def run_checks() -> Sequence[CheckRun]:

@@ -105,7 +105,9 @@ def message_in(line: bytes) -> dict[str, Any]:
 
 
 async def serve(agent: PlanAgent) -> None:
-    """Serve the editor at stdin and stdout until it closes them. Raises `RequestRefused` for files."""
+    """Serve the editor at stdin and stdout until it closes them. Raises `RequestRefused` if stdin or stdout
+    is a file.
+    """
     from acp.agent.connection import AgentSideConnection
 
     try:

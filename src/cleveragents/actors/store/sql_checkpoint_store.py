@@ -187,7 +187,7 @@ class SqlCheckpointStore:
             return connection.scalars(select(graph_checkpoints.c.thread_id).distinct()).all()
 
     def delete_threads(self, beginning: str) -> None:
-        """Delete a thread and those below it (`beginning/…`)."""
+        """Delete a thread and the threads below it (`beginning/…`)."""
         if not is_storable(beginning):
             return
 

@@ -86,7 +86,8 @@ def ensure_job_move(job_id: str, state: JobState, wanted: JobState) -> None:
 class Lane:
     """A concurrency limit shared by many jobs, such as those of a project or a model provider.
 
-    A job under this limit does not start while `at_most` others under it run, whatever their own limits are.
+    A job of this lane does not start while `at_most` other jobs of the lane run, whatever their own limits
+    are.
     """
 
     name: str

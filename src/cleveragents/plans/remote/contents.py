@@ -118,7 +118,7 @@ class SqlContents:
 
 @dataclass(frozen=True, slots=True)
 class ContentLocation:
-    """The sandbox that holds the contents of a plan, and the tree to store them for."""
+    """The sandbox that holds the contents of a plan, and the root plan whose tree they are stored for."""
 
     sandbox: Sandbox
     root_id: str

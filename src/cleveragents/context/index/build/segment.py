@@ -319,13 +319,13 @@ def unsealed(data: object) -> memoryview:
 
 
 def pack(parts: Sequence[bytes]) -> bytes:
-    """Join several parts."""
+    """Join several byte strings, with their lengths, so that `unpack` can split them."""
     head = [_LENGTH.pack(len(parts)), *(_LENGTH.pack(len(part)) for part in parts)]
     return b"".join([*head, *parts])
 
 
 def unpack(data: bytes | memoryview) -> list[memoryview]:
-    """Split joined parts. Raises `IndexDamaged`."""
+    """Split the result of `pack` into its parts. Raises `IndexDamaged`."""
     view = memoryview(data)
     try:
         (count,) = _LENGTH.unpack_from(view, 0)
