@@ -1,5 +1,4 @@
 """Users, roles, tokens, projects and trust.
 
-Decides which principal has which role in which project, and which files of a repository are trusted, by
-content. It decides nothing about plans.
+The package stores the role of each user in each project, and the trusted contents of repository files.
 """

@@ -1,7 +1,7 @@
-"""The library of actors: built-in ones, the user's, and the repository's.
+"""The library of actors: the built-in actors, the user's, and the repository's.
 
 If several actors have the same name, the first in that order is used, so a repository cannot replace an actor
-that the user knows. Actors of a repository are listed with their trust, and only trusted ones can be used.
+that the user knows. Actors of a repository are listed with their trust, and only trusted actors can be used.
 Prompt files are trusted together with their actor.
 
 Built-in actors are YAML files in this package. The many actors for external agents are read only when one of
@@ -52,7 +52,7 @@ EXTERNAL_NAMESPACE = "external"
 
 @dataclass(frozen=True, slots=True)
 class ActorListing:
-    """A listed actor. `problem` says why it cannot be used; `trusted`, whether it may run."""
+    """A listed actor. `problem` is the reason why it cannot be used; `trusted`: it may run."""
 
     name: str
     origin: ActorOrigin

@@ -4,8 +4,8 @@ Pydantic checks the shape and `actors/model/rules.py` the meaning; both check th
 in separate files, which the caller's reader loads. The schema of an llm node's answer must be a JSON Schema
 without external references.
 
-If the shape is wrong, a value of the wrong type counts as missing, so that the rules can still check the
-rest. A correct file is converted without loss.
+A value of the wrong type counts as missing, so that the rules can still check the rest of the file. A correct
+file is converted without loss.
 """
 
 from __future__ import annotations

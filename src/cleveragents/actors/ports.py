@@ -135,8 +135,9 @@ class ActorHost(Protocol):
         """Run one session with an external agent and return its last message. Blocks.
 
         All its actions are recorded as calls below `step`. A finished session is not repeated. After an
-        interrupted session a new one starts, and its prompt says so. `told` may be called on any thread.
-        Raises `ToolRefused` if the session failed or a policy denies it, `NeedsHuman` and `Cancelled`.
+        interrupted session, a new session starts with a note in its prompt. `told` may be called on any
+        thread. Raises `ToolRefused` if the session failed or a policy denies it, `NeedsHuman` and
+        `Cancelled`.
         """
         ...
 

@@ -1,8 +1,8 @@
 """Runs actors on the bridge: sends a message, reports progress as it arrives, and returns the outcome.
 
 The bridge knows a single graph for all actors. It looks up the run by its thread id and runs that actor's
-graph. A message carries no objects, so the objects of a run are kept here under its thread id from before the
-message is sent until the run ends. This also prevents two concurrent runs with the same thread id.
+graph. A message carries no objects, so the runner keeps the objects of a run under its thread id, from before
+the message is sent until the run ends. So two concurrent runs cannot have the same thread id.
 """
 
 from __future__ import annotations

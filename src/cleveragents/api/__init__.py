@@ -2,5 +2,5 @@
 
 The CLI, the server's routes and the protocols call a client. One module per group of operations (`jobs`, …)
 holds its views, its protocol, and both implementations; `plans` and `conversations` are packages with the
-modules `client`, `local` and `http`. Nothing here prints or renders.
+modules `client`, `local` and `http`. The package does not print or render anything.
 """

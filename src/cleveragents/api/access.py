@@ -1,4 +1,4 @@
-"""Access checks: what a user of the server may see and do, for HTTP and Agent2Agent alike.
+"""Access checks of a user of the server, for HTTP and Agent2Agent.
 
 An object in another project does not exist for the user: a request for it raises the same error as for an
 object that never existed. In the user's own projects, an insufficient role raises `NotAllowed`.
@@ -57,8 +57,8 @@ class Access(Struct, frozen=True):
         return self.user.id == OWNER
 
     def now(self) -> Access:
-        """Return the present rights of the user, for work that outlasts its request. Raises `UnknownUser` if
-        the user was removed.
+        """Return the current rights of the user, for work that continues after its request. Raises
+        `UnknownUser` if the user was removed.
         """
         if self.is_owner:
             return self
@@ -73,8 +73,8 @@ class Access(Struct, frozen=True):
         return self.user.scope
 
     def sees(self, project: str | None) -> bool:
-        """Return whether the user may see objects of the project. Objects without a project are for server
-        admins.
+        """Return whether the user may see objects of the project. Only server admins see objects without a
+        project.
         """
         if project is None:
             return self.user.is_server_admin
@@ -98,8 +98,7 @@ class Access(Struct, frozen=True):
             self._refuse(self.user.role_in(project) or Role.VIEWER, f"{needed.value} in project {project}")
 
     def plan(self, plan_id: str, needed: Role) -> Plan:
-        """Return the plan with this id, or with an id that begins or ends with it, updated to the state of
-        its job.
+        """Return the plan with this id, or this beginning or end of an id, updated to the state of its job.
 
         Raises `UnknownPlan`, `AmbiguousPlan`, `NotAllowed`.
         """
@@ -109,9 +108,7 @@ class Access(Struct, frozen=True):
         return parts.lifecycle.reconciled(plan)
 
     def made(self, plan: Plan, needed: Role) -> Plan:
-        """Check the user's access to a plan that was looked up elsewhere, and return the plan. Raises
-        `UnknownPlan`, `NotAllowed`.
-        """
+        """Return the plan, after checking that the user may access it. Raises `UnknownPlan`, `NotAllowed`."""
         if not self.sees(plan.project):  # guard: plans of other projects are hidden
             raise UnknownPlan(plan.id)
         self.ensure(needed, plan.project)

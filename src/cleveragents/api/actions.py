@@ -1,6 +1,6 @@
 """Actions, the templates of plans: list, get, add and remove them.
 
-Secrets are masked in views, but not in stored actions, because plans run those.
+Secrets are masked in views. They are not masked in stored actions, because plans run these.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class ActionView:
 class Actions(Protocol):
     """The actions for plans: built-in, of the users, and of one repository.
 
-    The repository is that of a `resource`, or the one around the directory `repository` of this machine,
-    which only a local client of the owner can read.
+    The repository is that of a `resource`, or the repository around the directory `repository` of this
+    machine, which only a local client of the owner can read.
     """
 
     def list(
@@ -236,8 +236,8 @@ def ensure_no_directory(repository: Path | None) -> None:
 def library_root(access: Access, resource: str | None, repository: Path | None = None) -> Path | None:
     """Return the repository whose actions and actors apply, after checking the user's access to it.
 
-    With `resource`, it is the repository of the resource, or None for a remote that was never fetched here;
-    the user must be a viewer of its project. Otherwise it is the repository around the directory
+    With `resource`, it is the repository of the resource, or None for a remote that was never fetched on this
+    machine; the user must be a viewer of its project. Otherwise it is the repository around the directory
     `repository`, which only the owner may read. Raises `UnknownResource`, `SandboxRefused`, `NotAllowed`.
     """
     if resource is not None:

@@ -124,8 +124,8 @@ class ActorVerdict:
 class Actors(Protocol):
     """The actors for plans: built-in, of the users, and of one repository.
 
-    The repository is that of a `resource`, or the one around the directory `repository` of this machine,
-    which only a local client of the owner can read.
+    The repository is that of a `resource`, or the repository around the directory `repository` of this
+    machine, which only a local client of the owner can read.
     """
 
     def list(
@@ -142,7 +142,8 @@ class Actors(Protocol):
         """Return an actor. Raises `UnknownActor`, `NotTrusted`, `InvalidActor`, `UnknownResource`."""
 
     def validate(self, yaml: str) -> ActorVerdict:
-        """Validate the YAML of an actor. Nothing is stored or run, and files that it names are not read.
+        """Validate the YAML of an actor. Nothing is stored or run, and files that the YAML names are not
+        read.
 
         Raises `NotAllowed` unless the user is an operator of some project.
         """

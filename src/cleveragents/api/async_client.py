@@ -5,7 +5,7 @@
         async for piece in client.plans.watch(plan.id):
             print(piece.text, end="")
 
-The methods are those of `Client`; each is wrapped when it is called. `async_client.pyi` contains their
+`AsyncClient` has the methods of `Client`, each wrapped at its call. `async_client.pyi` contains their
 signatures. `python -m tools.async_stub` generates that file from the protocols, and a test checks that it is
 up to date.
 """
@@ -92,7 +92,7 @@ class _Threads:
             raise
 
     def close(self) -> None:
-        """Accept no new calls, and drop those that have not begun. A second call is harmless."""
+        """Accept no new calls, and drop calls that have not begun. A second call is harmless."""
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 

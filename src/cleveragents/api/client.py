@@ -58,12 +58,12 @@ def connect(
     """Return a client of this machine, or of the server at the URL `server`. Use it as a context manager.
 
     A client of this machine reads the same configuration and state as the command line; `settings` override
-    it, as `--set` does: `"models.default=openai/gpt-4.1"`. It runs the plans it creates in this process until
-    it is closed. An unfinished plan continues when the next client waits for it or watches it. Plans on
-    registered resources are run by the workers of a server.
+    the configuration, as `--set` does: `"models.default=openai/gpt-4.1"`. The client runs the plans it
+    creates in this process until it is closed. An unfinished plan continues when the next client waits for it
+    or watches it. Plans on registered resources are run by the workers of a server.
 
     The configuration includes the `.cleveragents.toml` of the repository around `directory`, which can only
-    make it stricter. A plan on another repository whose file is stricter is refused (`RequestRefused`);
+    tighten settings. A plan on another repository whose file is stricter is refused (`RequestRefused`);
     connect with that directory instead.
 
     Raises `ConfigurationError`, `DatabaseUnreachable`; for a server `ServerUnreachable` and
@@ -160,10 +160,10 @@ class LocalClient:
 
     `user` is the acting user, whose rights every call checks; the default is the owner of this machine's
     state, who may do everything. `token` is the user's token, if any. An `embedded` client owns its container
-    and runs the plans it queues. The caller of an `in_front` client runs plans itself, including plans
-    without a queue, which no worker takes; `run_plan` is called with each plan that is queued.
-    `configuration_of` reads the configuration of a directory; with it, a plan on a directory with a stricter
-    configuration is refused.
+    and runs the plans it queues. With `in_front`, the caller of the client runs plans itself, including plans
+    without a queue, which no worker takes; `run_plan` is called with each queued plan. `configuration_of`
+    reads the configuration of a directory; with it, a plan on a directory with a stricter configuration is
+    refused.
 
     Thread safety:
         Owner: the caller that created it closes it.

@@ -153,11 +153,11 @@ class Context(Protocol):
     ) -> ContextView:
         """Find the code relevant to a question, within a budget of tokens and seconds.
 
-        The repository is that of a `resource`, in its current state or `at` a commit; or the one around the
-        directory `repository` of this machine, which only a local client of the owner can read. The first
-        question about a repository builds its index; a local client reports that to `on_progress`. Without
-        `fragments` only files are ranked, which is faster. A model is called only for a directory of this
-        machine, if `context.rerank_model` names one and `rerank` is set.
+        The repository is that of a `resource`, in its current state or `at` a commit; or the repository
+        around the directory `repository` of this machine, which only a local client of the owner can read.
+        The first question about a repository builds its index; a local client reports the progress to
+        `on_progress`. Without `fragments` only files are ranked, which is faster. A model is called only for
+        a directory of this machine, if `context.rerank_model` names one and `rerank` is set.
 
         Raises `UnknownResource`; `NotAllowed` unless the user is an operator of the project; `RequestRefused`
         if the commit does not exist; `QuestionRefused`, `RemoteUnreachable`, `SandboxRefused`.
@@ -280,8 +280,8 @@ def context_view(answer: ContextAnswer) -> ContextView:
 
 
 def _place_around(directory: Path, deadline: float | None) -> tuple[Path, str | None]:
-    """Return the repository around the directory, or the directory itself. Also return the reason if nothing
-    can be found in it, else None.
+    """Return the repository around the directory, or the directory itself; and the reason why nothing can be
+    found in it, or None.
     """
     from cleveragents.core.errors import SandboxRefused
     from cleveragents.sandboxes.resources import find_resource

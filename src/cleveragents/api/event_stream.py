@@ -1,7 +1,7 @@
 """Follows the event stream of a server across broken connections: no event is missed or seen twice.
 
 The client keeps the cursor: the position of the last event, and the number of the last output of each plan.
-After a reconnect the server continues from there.
+After a reconnect, the server continues at the cursor.
 """
 
 from __future__ import annotations
@@ -125,9 +125,7 @@ class Follower:
 
 
 def _parsed(lines: Iterator[str]) -> Iterator[tuple[str, str | None, str]]:
-    """Yield the kind, id and data of each server-sent event. A result with neither id nor data stands for a
-    comment.
-    """
+    """Yield the kind, id and data of each server-sent event. For a comment, id and data are empty."""
     kind, identity, data = "", None, ""
     for line in lines:
         if not line:

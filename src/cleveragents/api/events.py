@@ -73,7 +73,7 @@ class EventPage:
 
 @view
 class LogFindingView:
-    """A difference between the log and what was originally written."""
+    """A difference between the log and its original content."""
 
     position: int | None = shown("position of the event; null for a problem of the log's head")
     problem: str = shown()
@@ -81,7 +81,7 @@ class LogFindingView:
 
 @view
 class AnchorView:
-    """How many events are covered by anchors, which are stored outside the machine."""
+    """The number of events that anchors cover. Anchors are stored outside the machine."""
 
     target: str = shown(examples=["https://anchors.example/build-1"])
     anchors: int = shown("number of valid anchors", examples=[12])
@@ -132,9 +132,9 @@ class Events(Protocol):
         """Verify the whole log and return every event that was changed, removed, moved or cut off.
 
         With the setting `audit.anchor`, or with `anchors` signed by `public_keys`, the log is also compared
-        with the anchors outside the machine; then the stored head of the log is ignored unless `use_head` is
-        set. A server uses its own anchors and refuses others (`RequestRefused`). Raises `NotAllowed` unless
-        the user is a server admin.
+        with the anchors outside the machine. In this case, the stored head of the log is used only if
+        `use_head` is set. A server uses its own anchors and refuses others (`RequestRefused`). Raises
+        `NotAllowed` unless the user is a server admin.
         """
 
 
@@ -302,7 +302,7 @@ def _verification(report: AuditReport) -> VerificationView:
 
 
 def fields_of_row(row: LogRow) -> dict[str, object]:
-    """Return the JSON of a stored event, even if only a newer version knows its type."""
+    """Return the JSON of a stored event. The type of the event may be unknown to this version."""
     try:
         moment = timestamp(datetime.fromisoformat(row.occurred_at))
         facts = _masked(json.loads(row.payload))
@@ -365,8 +365,8 @@ def event_rows(
     subjects: Collection[str] | None = None,
     scope: ProjectScope = None,
 ) -> Sequence[LogRow]:
-    """Return the first `limit` matching events after a position, or the last ones if `after` is None, in
-    order.
+    """Return the first `limit` matching events after a position, or the last `limit` matching events if
+    `after` is None, in order.
     """
     from sqlalchemy import select
 

@@ -34,7 +34,7 @@ def timestamp(moment: datetime) -> str:
 
 
 def clock_time(moment: datetime) -> str:
-    """Return the time of day with its time zone; with the date, if it is not today."""
+    """Return the time of day with its time zone; with the date, if the day is not today."""
     local = moment.astimezone()
     today = datetime.now(UTC).astimezone().date()
     day = "" if local.date() == today else f"{local:%Y-%m-%d} "
@@ -52,7 +52,7 @@ def ago(moment: datetime, now: datetime) -> str:
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Return `1 event` or `2 events`. Pass an irregular plural."""
+    """Return the number with the noun, as in `1 event` or `2 events`. `plural` is for irregular nouns."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 

@@ -217,8 +217,8 @@ def job_view(job: Job) -> JobView:
 
 
 def _shown_state(job: Job) -> JobState:
-    """Return the state for people: the job of a plan that failed has failed, although the worker finished
-    it.
+    """Return the state for people: the job of a failed plan counts as failed, although the job itself
+    succeeded.
     """
     return JobState.FAILED if _is_of_failed_plan(job) else job.state
 

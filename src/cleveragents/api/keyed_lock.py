@@ -16,9 +16,8 @@ _MOST_SECONDS = 60.0
 class KeyedLock:
     """Holds one key at a time. Two keys may share a lock, and then wait for each other.
 
-    Data stays correct without this lock, in any number of processes. The lock gives each caller the right
-    message: without it, two people who answer the same question at once would both get the message that their
-    answer was used.
+    The lock is for correct messages only: without it, two people who answer the same question at once would
+    both learn that their answer was used. Data stays correct without the lock, in any number of processes.
 
     Thread safety:
         Owner: the module that made it; any thread may use it.
@@ -34,7 +33,9 @@ class KeyedLock:
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
-        """Hold the key during the block. Raises `SandboxBusy` if another holder takes too long."""
+        """Hold the lock of the key during the block. Raises `SandboxBusy` if another holder
+        takes too long.
+        """
         lock = self._locks[hash(name) % len(self._locks)]
         if not lock.acquire(timeout=self._patience_seconds):
             raise SandboxBusy(name)

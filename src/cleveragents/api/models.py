@@ -96,7 +96,8 @@ class Models(Protocol):
         """
 
     def get(self, name: str) -> ModelView:
-        """Return what is known about a model, listed or not. Raises `UnknownModel`.
+        """Return the price and limits of a model, and whether its key is set. The model need not be listed.
+        Raises `UnknownModel`.
 
         A script model is a file. For it, raises `NotAllowed` unless the user is an operator of some project.
         """

@@ -161,7 +161,7 @@ def publish_remote(plans: Plans, plan_id: str, branch: str | None, message: str 
 
 
 def web_address(url: str, base: str, branch: str) -> str | None:
-    """Return the page on which a pull request is opened; None for a remote without a known page."""
+    """Return the URL of the page that opens a pull request; None if the host of the remote is unknown."""
     found = repository_at(url)
     if found is None:
         return None
@@ -175,8 +175,8 @@ def web_address(url: str, base: str, branch: str) -> str | None:
 
 
 def repository_at(url: str) -> tuple[str, str] | None:
-    """Return the host of a remote and the path of the repository there, without `.git`; None for a remote
-    without a host.
+    """Return the host of a remote and the path of the repository on that host, without `.git`; None for a
+    remote without a host.
     """
     found = _URL.fullmatch(url) or _SHORT.fullmatch(url)
     return None if found is None else (found["host"].lower(), found["path"].rstrip("/").removesuffix(".git"))
@@ -271,7 +271,9 @@ class _Git:
         return _Remote(name, self._address(name), default, existing, tip)
 
     def _address(self, name: str) -> str:
-        """Return the URL of the remote: as configured, if it names a host, else as git rewrites it."""
+        """Return the configured URL of the remote; if it names no host, the URL that git makes of it
+        (`insteadOf`).
+        """
         configured = self._lines("config", f"remote.{name}.url", succeeds=(0, 1))
         resolved = self._lines("remote", "get-url", "--push", name)[0]
         return next((url for url in configured if web_address(url, "", "")), resolved)

@@ -1,7 +1,7 @@
 """Checks whether the repository of a plan is reachable.
 
-A repository may have moved, or be on a disk that is not mounted. git then fails with unclear messages, and a
-plan whose apply was interrupted waits for the repository to return.
+A repository may have moved, or be on a disk that is not mounted. git would then fail with unclear messages. A
+plan whose apply was interrupted waits until the repository is back.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ def _ensure_branch_there(container: Container, url: str, branch: str) -> None:
 def add_directory(store: SqlProjectStore, name: str, project: str, path: Path, *, now: datetime) -> Resource:
     """Register the repository around `path`, or the directory itself.
 
-    Raises `SandboxRefused` if no plan could run there, and the errors of `SqlProjectStore.add_resource`.
+    Raises `SandboxRefused` if no plan could run in it, and the errors of `SqlProjectStore.add_resource`.
     """
     from cleveragents.core.errors import SandboxRefused
     from cleveragents.sandboxes.resources import find_resource
@@ -230,7 +230,7 @@ def add_directory(store: SqlProjectStore, name: str, project: str, path: Path, *
 
 
 class _NewRemote(Struct, frozen=True):
-    """A git remote to add. With `asked`, the remote is asked whether it has the branch."""
+    """A git remote to add. With `asked`, the branch is looked up at the remote first."""
 
     name: str
     project: str
@@ -240,8 +240,8 @@ class _NewRemote(Struct, frozen=True):
 
 
 def _add_remote(container: Container, new: _NewRemote) -> tuple[Resource, str | None]:
-    """Register the remote. Return the resource, and a warning if the remote does not respond to this machine;
-    workers elsewhere may reach it.
+    """Register the remote. Return the resource, and a warning if the remote does not respond to this machine.
+    (Other machines may reach it.)
 
     Raises `InvalidResource` if it responds but lacks the branch, and the errors of `add_resource`.
     """
@@ -276,8 +276,8 @@ def directory_of(container: Container, resource: Resource) -> Path:
 
 
 def known_place_of(container: Container, resource: Resource) -> Path | None:
-    """Return the directory with the files of a resource, without contacting a remote. For a remote, it has
-    the branch as of the last fetch on this machine; None if it was never fetched.
+    """Return the directory with the files of a resource, without contacting a remote. For a remote, the files
+    are those of the last fetch on this machine; None if the remote was never fetched.
 
     Raises `SandboxRefused`.
     """
@@ -292,7 +292,7 @@ def known_place_of(container: Container, resource: Resource) -> Path | None:
 def trusted_place_of(container: Container, resource: Resource) -> Path:
     """Return the key under which trust in the resource is stored.
 
-    Neither a remote nor a file is read, so that trust can be revoked even if they are gone.
+    No remote or file is read, so that trust in a deleted repository can be revoked.
     """
     from cleveragents.access.model.project import remote_of, resource_of
 
@@ -304,7 +304,7 @@ def trusted_place_of(container: Container, resource: Resource) -> Path:
 
 def place_of(container: Container, resource: Resource) -> Path:
     """Return a directory of this machine with the files of the resource; for a remote, a checkout of its
-    current branch.
+    branch as it is now.
 
     Raises `RemoteUnreachable`, `SandboxRefused`.
     """

@@ -118,7 +118,7 @@ class LocalRules:
         return [one for one in self._parts.rules.list(project) if self._access.sees(one.scope.project)]
 
     def _scope(self, resource: str | Path | None, project: str | None) -> RuleScope:
-        """Return where the rule applies. Raises `NotAllowed` unless the user is an operator there."""
+        """Return the scope of the rule. Raises `NotAllowed` unless the user is an operator of its project."""
         if (resource is None) == (project is None):
             raise RequestRefused("name either a resource or a project")
         if isinstance(resource, Path):
@@ -183,7 +183,7 @@ def _view_of(rule: ApprovalRule) -> RuleView:
 
 
 class CallAnswer(Struct, frozen=True):
-    """A person's answer to the pending call with this `number`; None: to whichever call is pending."""
+    """A person's answer to the pending call with this `number`; if None, to any pending call."""
 
     granted: bool
     number: int | None = None

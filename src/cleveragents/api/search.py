@@ -1,6 +1,6 @@
 """Search over plans: goals, answers, transcripts and changes, with the text around each match.
 
-A match in a masked part of a text does not count: a search must not confirm a guess at a secret.
+A match in a masked part of a text does not count, because a search must not confirm a guessed secret.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ class FoundPlan:
 
 
 def found_plans(access: Access, text: str, project: str | None, limit: int) -> tuple[FoundPlan, ...]:
-    """Return the plans that contain the text, newest first. Raises `RequestRefused` if it is too short or too
-    long."""
+    """Return the plans that contain the text, newest first. Raises `RequestRefused` if the text is too short
+    or too long.
+    """
     from cleveragents.api.plans.overview import board_row
     from cleveragents.api.plans.plan_list import children_in
 
@@ -74,8 +75,8 @@ def found_plans(access: Access, text: str, project: str | None, limit: int) -> t
 def first_matches(
     texts: Iterable[FoundText], wanted: str, limit: int, mask: Callable[[str], str] = redact_text
 ) -> Mapping[str, Sequence[TextMatch]]:
-    """Return the first matches of the first `limit` plans, by the id of the plan. `texts` has the texts of a
-    plan one after another.
+    """Return the first matches of the first `limit` plans, by the id of the plan. In `texts`, the texts of
+    one plan must be adjacent.
 
     At most 400 texts with 4,000,000 characters are masked; later texts are not searched.
     """
@@ -99,7 +100,9 @@ def first_matches(
 
 
 def _around(text: str, wanted: str) -> str | None:
-    """Return the part of the text around the query on one line; None if the text does not contain it."""
+    """Return the part of the text around the query on one line; None if the text does not
+    contain the query.
+    """
     at = text.lower().find(wanted.lower())
     if at < 0:
         return None

@@ -1,7 +1,8 @@
 """Requests for plans by users of a server: on registered resources only, in a queue that workers share.
 
-A request may contain the YAML of an actor. Its tools run under the plan's policy, like those of every actor.
-It must not use features that no policy covers: programs that it starts itself, and files of the machine.
+A request may contain the YAML of an actor. The tools of this actor run under the plan's policy, like those of
+every actor. The actor must not use features that no policy covers: starting programs itself, and reading
+files of the machine.
 """
 
 from __future__ import annotations
@@ -102,8 +103,8 @@ def made_before(container: Container, claim: IdempotencyClaim | None) -> Plan | 
     """Return the plan that an earlier attempt of this request created, and queue it if it is not queued yet.
     None if there is none.
 
-    It is found even if the objects that the request names are gone. Raises `UnknownPlan` if it was deleted;
-    `QueueFull` and `RequestUnderWay` as `shared_plan`.
+    The plan is found even if the resource or action of the request is gone. Raises `UnknownPlan` if the plan
+    was deleted; `QueueFull` and `RequestUnderWay` as `shared_plan`.
     """
     if claim is None or claim.made is None:
         return None
@@ -148,7 +149,9 @@ def requested_for_all(container: Container, asked: ServerPlanRequest, *, by: str
 
 @contextmanager
 def trusted_by_name(resource: str | None) -> Iterator[None]:
-    """Name the resource, not its path on the server, in errors about trust: users cannot see the path."""
+    """Replace the path in errors about trust by the name of the resource, because users may not see the
+    path.
+    """
     try:
         yield
     except NotTrusted as refused:

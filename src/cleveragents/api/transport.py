@@ -1,7 +1,7 @@
 """HTTP requests to a CleverAgents server, with retries and idempotency keys.
 
-Every request can be sent again: a GET changes nothing, and every POST carries an idempotency key. If a
-connection breaks in the middle of a request, the request still takes effect exactly once.
+Every request can be sent again: a GET changes nothing, and every POST carries an idempotency key. So a
+request takes effect exactly once, even if its connection breaks.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ _NUMBER = re.compile(r"^\[Errno -?\d+\] ")
 class HttpTransport:
     """Requests to one server as one user.
 
-    Retries for `patience_seconds` while the server is down or busy; `tell` is called with a message for the
-    user meanwhile, on the thread that waits.
+    Retries for `patience_seconds` while the server is down or busy; While it waits, it calls `tell` with a
+    message for the user, on the waiting thread.
 
     Thread safety: any thread may use it, several at once. `without_patience` changes the calling thread only.
     If another thread closes the transport, a thread that waits for the server gets `Closed`.
@@ -206,7 +206,7 @@ class HttpTransport:
             yield response.iter_lines()
 
     def trying(self) -> Iterator[None]:
-        """Yield once per attempt, with growing pauses, until the patience is used up. Raises `Closed`."""
+        """Yield once per attempt, with growing pauses, for `patience_seconds`. Raises `Closed`."""
         self._ensure_open()
         patience = 0.0 if getattr(self._thread, "is_impatient", False) else self._patience
         began = time.monotonic()
@@ -298,7 +298,9 @@ class HttpTransport:
     def _asked(
         self, method: str, path: str, *, broken: list[Exception] | None = None, **options: Any
     ) -> httpx.Response:
-        """Return the answer. `broken` collects failures after which the request may have taken effect."""
+        """Return the answer of the server. `broken` collects the failures that leave open whether the request
+        took effect.
+        """
         import httpx
 
         if not _is_name(path):  # guard: a typed name must not change the address

@@ -1,7 +1,7 @@
 """Trust in files of a repository that can run code: settings, actions, actors, skills and MCP servers.
 
-A trusted file can run programs as the user of the workers. So only an admin can trust it, and trust applies
-to the content that was shown, by its digest, never to a later content of the file.
+A trusted file can run programs as the user of the workers, so only an admin can trust files. Trust applies to
+the digest of the content that was shown, never to later content of the file.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Trust(Protocol):
     def give(self, resource: str | Path, files: Collection[tuple[str, str]]) -> TrustSurveyView:
         """Trust files of a resource, each with the path and the digest that `survey` returned.
 
-        Raises `ChangedMeanwhile`, and trusts nothing, if the content of one of them has changed; `NotAllowed`
+        Raises `ChangedMeanwhile`, and trusts nothing, if the content of a file has changed; `NotAllowed`
         unless the user is a server admin. Other errors as in `survey`.
         """
 
@@ -192,7 +192,7 @@ class LocalTrust:
         return self._store.survey(place_of(self._access.container, found))
 
     def _chosen(self, path: Path) -> tuple[TrustSurvey, tuple[RepositoryFile, ...]]:
-        """Return the survey of the repository at the path, and those of its files that the path selects."""
+        """Return the survey of the repository at the path, and the files that the path selects."""
         self._access.ensure_server_admin()
         if path.is_dir():
             survey = self._store.survey(repository_root(path))

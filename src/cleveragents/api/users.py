@@ -68,8 +68,8 @@ class Users(Protocol):
         """Return one page of users, by name. Raises `NotAllowed`."""
 
     def get(self, name: str) -> UserView:
-        """Return a user. Raises `UnknownUser`; `NotAllowed` for other users than oneself, unless a server
-        admin asks.
+        """Return a user. Raises `UnknownUser`; `NotAllowed` for another user, unless the acting user is a
+        server admin.
         """
 
     def add(self, name: str, role: Role = Role.VIEWER, *, project: str | None = None) -> UserView:
@@ -101,16 +101,16 @@ class Users(Protocol):
     def issue_token(self, name: str, *, label: str = "", days: int | None = None) -> IssuedTokenView:
         """Issue a token for a program, valid for `days` or without limit.
 
-        It expires at the latest when the token that issued it expires, and is revoked together with that
-        token. Raises `UnknownUser`, `NotAllowed`; `RequestRefused` if it would outlive that token.
+        The new token expires at the latest with the token that issued it, and is revoked together with that
+        token. Raises `UnknownUser`, `NotAllowed`; `RequestRefused` if the new token would outlive its issuer.
         """
 
     def revoke_token(self, token_id: str, *, alone: bool = False) -> None:
         """Revoke a token and, unless `alone`, all tokens that were issued with it.
 
-        Raises `UnknownUser` if the token does not exist or belongs to another user, unless a server admin
-        asks; `RequestRefused` if the request, with `alone`, was made with this token or with one issued with
-        it.
+        Raises `UnknownUser` if the token does not exist, or belongs to another user and the acting user is
+        not a server admin; `RequestRefused` with `alone` if the request was made with this token or with a
+        token issued with it.
         """
 
 

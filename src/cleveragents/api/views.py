@@ -1,8 +1,8 @@
 """Views: the frozen, typed values that a client returns, and their JSON.
 
-A view is a frozen dataclass. Its JSON has the same names as its fields, over HTTP and with `--format json`;
-a field whose JSON name is a keyword of Python declares that name. An older client ignores a field
-that a newer server adds.
+A view is a frozen dataclass. Its JSON has the same names as its fields, over HTTP and with `--format json`; a
+field whose JSON name is a Python keyword declares this name separately. An older client ignores a field that
+a newer server adds.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class ServerResponse(dict[str, Any]):
 
 @contextmanager
 def understood(status: int = 200) -> Iterator[None]:
-    """Read a server's answer inside the block. Raises `ServerFailed` if the answer has an unknown form, as
-    from another version of the server. Errors of this project pass unchanged.
+    """Translate errors in the block, which reads a server's answer, to `ServerFailed`: the answer has an
+    unknown form, for example from another version. A `CleverAgentsError` passes unchanged.
     """
     from msgspec import MsgspecError
 
@@ -73,7 +73,7 @@ def shown(
     """Declare a field of a view, with its description and examples in the API's documentation.
 
     A field without a default is required. A default from a factory is not documented. `name` is the JSON
-    name, if that is a keyword of Python.
+    name, if it is a Python keyword.
     """
     said: dict[str, Any] = {"description": description} if description else {}
     said |= {} if name is None else {"alias": name}

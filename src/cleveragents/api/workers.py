@@ -102,7 +102,7 @@ def _id(worker: WorkerView) -> str:
 
 
 def _is_silent(worker: WorkerRecord, *, now: datetime) -> bool:
-    """Return whether the worker has been silent for longer than a live worker ever is."""
+    """Return whether the worker has been silent for longer than any live worker."""
     return now - worker.seen_at > _SILENT
 
 
@@ -120,8 +120,8 @@ def _is_dead(worker: WorkerRecord, home: str) -> bool:
 
 
 def worker_state(worker: WorkerRecord, *, now: datetime, home: str) -> str:
-    """Return the state of the worker: the one that it last reported, `lost` if it is silent or its process is
-    gone, or `idle` if it has no jobs.
+    """Return the state of the worker: `lost` if it is silent or its process is gone, `idle` if it has no
+    jobs, otherwise the state that it last reported.
     """
     if worker.state != "gone" and (_is_silent(worker, now=now) or _is_dead(worker, home)):
         return "lost"
@@ -192,10 +192,10 @@ def has_worker_for(parts: PlanParts, queue: str) -> bool:
 
 
 def isolation_of(parts: PlanParts, plan: Plan) -> str | None:
-    """Return the isolation of the plan's commands: the weakest of all its runs, or before its first run, that
-    of this process.
+    """Return the isolation of the plan's commands: the weakest isolation of all its runs; before its first
+    run, the isolation of this process.
 
-    None for a plan that was run by a version that did not record the isolation.
+    None for a plan of an older version that did not record the isolation.
     """
     if plan.isolation is not None:
         return plan.isolation.value

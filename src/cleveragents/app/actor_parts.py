@@ -1,7 +1,7 @@
 """The components of actors: models, budgets, decisions, checkpoints, tools, and the runner.
 
-Models and the runner belong to the process, because all of its plans share limits, breakers and the loop; the
-rest only holds stores.
+Models and the runner belong to the process, because all of its plans share limits, breakers and the loop. The
+other components only hold stores.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class ActorParts:
         self._opened(plan).raise_limits(plan.root, limits, now=self._container.clock.now())
 
     def _opened(self, plan: Plan) -> SqlBudgetStore:
-        """Return the budget store, after opening the plan's budget in it so that no limit is lost."""
+        """Open the plan's budget with its limits, and return the budget store."""
         from cleveragents.models.model.budget import BudgetLimits
 
         kept, budgets = plan.request.get("limits"), self.budgets
@@ -251,7 +251,7 @@ class ActorParts:
         configuration: McpConfiguration,
         say: Callable[[str], None],
     ) -> Iterator[ToolsFor]:
-        """Yield a function that returns the tools of a plan, for a read-only run or for one that may write.
+        """Yield a function that returns the tools of a plan, for a read-only run or for a run that may write.
 
         These are the built-in tools, the context tools, the skill reader, and the tools of MCP servers that
         the policy permits. The servers end with the block.

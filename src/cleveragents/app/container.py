@@ -199,8 +199,8 @@ class Container:
         )
 
     def _audit_directory(self, database: Database) -> Path:
-        """The directory of the audit log's head and key. Each database has its own, so that one log cannot
-        pass for another.
+        """The directory of the audit log's head and key. Each database has its own directory, so that one log
+        cannot pass for another.
         """
         if self.settings.database.url == f"sqlite:///{self.state_directory / 'state.db'}":
             return self.state_directory
@@ -292,8 +292,8 @@ class Container:
     ) -> AsyncWorker:
         """Return a worker for these kinds of jobs and these shared queues.
 
-        The caller starts it; it is closed with the container. Its concurrency is that of the settings unless
-        given.
+        The caller starts it; it is closed with the container. Without `concurrency`, the settings determine
+        how many jobs it runs in parallel.
         """
 
         def build() -> AsyncWorker:
@@ -341,8 +341,8 @@ class Container:
     def context_steps(self) -> ParallelStrategyExecutor:
         """The executor of the context pipeline's own steps.
 
-        Its breaker never opens: the same step serves every repository, and a failure in one says nothing
-        about others.
+        Its breaker never opens, because the same steps serve every repository: a failure in one repository
+        says nothing about others.
         """
         from cleveragents.context.executor import CircuitBreaker, ParallelStrategyExecutor
 

@@ -1,7 +1,7 @@
 """The components of the context pipeline: index, history, strategies, tokenizer and executors.
 
-The executors belong to the process, because all callers share breakers and threads; the rest is stateless and
-built on request.
+The executors belong to the process, because all callers share breakers and threads. The other components are
+stateless and built on request.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class ContextParts:
     def lone_pipeline(self) -> ContextPipeline:
         """Return a pipeline for a single request: with the configured model, and without events.
 
-        A breaker opens only after several failures of a strategy, and here each strategy runs only once. So
-        there are no breaker events to store, and no database is opened.
+        A breaker opens only after several failures of a strategy, and in a single request each strategy runs
+        once. So there are no breaker events to store, and no database is opened.
         """
         name = self._container.settings.context.rerank_model
         rerank: Callable[[], Model] | None = None

@@ -66,7 +66,7 @@ class ConversationParts:
 
     @property
     def terms(self) -> LeaseTerms:
-        """The lease of a turn, which is that of a job."""
+        """The lease of a turn, with the same times as the lease of a job."""
         from cleveragents.conversations.running_turns import LeaseTerms
 
         worker = self._container.settings.worker

@@ -386,7 +386,7 @@ class PlanParts:
 
     def actors(self, resource: Path | None, sent: str | None = None) -> ActorLibrary:
         """Return the actors for a directory, or, if it is None, those available outside any repository, plus
-        the `sent` one.
+        the actor in `sent`.
         """
         from cleveragents.actors.library import ActorLibrary
 

@@ -1,6 +1,6 @@
 """The components of plans on git remotes: mirrors, portable sandboxes, and applying by push.
 
-Plans on directories use the same components; for them, these delegate to the components for directories.
+For plans on directories, these components delegate to the components for directories.
 """
 
 from __future__ import annotations
@@ -98,9 +98,7 @@ class RemoteParts:
         return RemoteSetup(self.sandboxes, cache, self._parts.commands)
 
     def has_owner(self, plan: Plan) -> bool:
-        """Return whether the plan has a job. Then the worker of the job, on any machine, decides what happens
-        to the plan.
-        """
+        """Return whether the plan has a job, whose worker, on any machine, owns the plan."""
         from cleveragents.jobs.model.job import JobState
 
         after: str | None = None

@@ -102,7 +102,7 @@ class Shared(Generic[T]):
 def shared(
     close: Callable[[Any], object] | None = None,
 ) -> Callable[[Callable[[Any], T]], Shared[T]]:
-    """Make the method a component of its owner's scope: built once, and closed with it."""
+    """Make the method a component of its owner's scope: built once, and closed with the scope."""
     return lambda build: Shared(build, close)
 
 

@@ -36,9 +36,9 @@ _UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
 class SharedWorker:
     """A running worker. Its starter drains or closes it, from any thread.
 
-    Its threads: those of the engine's worker, one that reports, one that stores the output of plans, one that
-    updates plans whose jobs failed because their workers died too often, and, if configured, one that anchors
-    the audit log.
+    It has the threads of the engine's worker, and one thread for each of these: its reports, the output of
+    plans, plans whose jobs failed because their workers died too often, and anchors of the audit log, if
+    configured.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class WorkerParts:
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """The default queues of a worker: the shared one, and the one for directories of this machine."""
+        """The default queues of a worker: the shared queue, and the queue for directories of this machine."""
         return SHARED_QUEUE, home_queue(self._container.home)
 
     def ensure_reachable(self, *, engine: bool = True) -> None:

@@ -4,7 +4,7 @@ Also finds the cause of a conflict: the user, or a plan that was applied before.
 
 Also refuses a result that creates or changes a git directory. git treats any directory with `HEAD`, `objects`
 and `refs`, or with `HEAD` and `commondir`, as a git directory, and runs programs that its configuration
-names. A later `git status` there, or in a directory below, would run code that the plan has written.
+names. A later `git status` in such a directory, or below it, would run code that the plan has written.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Commit an applied result, separately from the user's uncommitted changes.
 
 The commit merges the plan into HEAD, not into the working tree, so the user's uncommitted edits stay
-uncommitted. The commit is prepared before any file is moved. After the files, the index is replaced and
-finally the branch is moved. The apply is complete when the branch has moved.
+uncommitted. The order is: prepare the commit, move the files, replace the index, move the branch. The apply
+is complete when the branch has moved.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class CommitBuilder(Struct, frozen=True):
         return self._user().git("rev-parse", f"{facts.new}^{{tree}}").decode("ascii").strip()
 
     def ensure_possible(self) -> None:
-        """Raise `ApplyRefused` if no commit can be made here."""
+        """Raise `ApplyRefused` if no commit can be made in the user's repository."""
         if self.apply_target.git_directory is None:
             raise self._refused("the directory is not a git repository; apply without a commit")
         user = self._user()

@@ -1,8 +1,8 @@
 """Move files by name below one directory, without ever overwriting a file or following a link.
 
 The kernel swaps two names in one step (`renameat2`), so a path always holds the old or the new file, and the
-replaced one is kept under the other name. Where the kernel or the file system cannot swap, a hard link keeps
-the old file while the new one takes its name. Parents are opened one by one without following links, so a
+old file is kept under the other name. Where the kernel or the file system cannot swap, a hard link keeps the
+old file while the new one takes its name. Parents are opened one by one without following links, so a
 directory that is replaced by a symbolic link meanwhile is not entered.
 
 Also reads and writes the permissions, owner and extended attributes that apply and undo preserve.

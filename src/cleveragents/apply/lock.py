@@ -1,11 +1,11 @@
 """Locks for an apply: one at a time per resource, across processes and users.
 
-The lock is on the resource's root directory itself: it leaves no file behind, and the kernel releases it when
-its holder dies, however that happens.
+The lock is on the resource's root directory itself, so it leaves no file behind. The kernel releases it when
+its holder dies.
 
 The index of the user's repository is locked with git's own lock file. git never removes the lock file of
 another process. Our lock file contains the id of the apply from the moment it exists, so recovery removes
-only our own.
+only our own lock files.
 """
 
 from __future__ import annotations

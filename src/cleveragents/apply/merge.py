@@ -3,7 +3,7 @@
 A plan can remove a submodule, and an undo restores it; nothing else happens to submodules. In the user's
 files a submodule is a directory. This directory is removed only if it is empty, because its checked-out
 content may exist nowhere else; an undo restores it empty. In the repository a submodule is an entry of a tree
-and a section of .gitmodules, and a merge that would leave one without the other is refused.
+and a section of .gitmodules. A merge that would leave only one of the two is refused.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def changed_between(repository: PrivateRepository, one: str, other: str) -> dict
 
 
 def states_in(repository: PrivateRepository, tree: str, paths: Iterable[str]) -> dict[str, FileState]:
-    """Return the states of these paths in the tree; missing ones are omitted."""
+    """Return the states of these paths in the tree; missing paths are omitted."""
     named = [os.fsencode(path) for path in paths]
     found: dict[str, FileState] = {}
     said = repository.git("ls-tree", "-r", "-z", "--full-tree", tree) if named else b""

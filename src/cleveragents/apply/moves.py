@@ -1,9 +1,9 @@
 """Move the user's files from one state to the next, and back, one swap at a time.
 
-Forward: a file that was swapped out must be, byte for byte, the one that was merged; otherwise it is swapped
-back at once. Back: only the current files are examined, so it works the same after an error and after a
-crash. A file in its new state is replaced by the kept old file. A file in neither state was changed by
-someone else and stays.
+Forward: each file that is swapped out must be, byte for byte, the file that was merged; otherwise it is
+swapped back at once. Back: only the current files are examined, so the way back is the same after an error
+and after a crash. A file in its new state is replaced by the kept old file. A file in neither state was
+changed by another program and stays.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ANOTHERS_DOING = (errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errn
 
 
 class FileChanged(Exception):
-    """A file is no longer the one that was merged, because the user changed it; it stays unchanged."""
+    """The user changed a file after it was merged. The file keeps the user's change."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)

@@ -215,7 +215,7 @@ class Applier(Protocol):
 
     def recover(self) -> Sequence[Recovered]:
         """Complete or undo the interrupted applies of dead processes. Skips the applies of living processes,
-        and those that cannot be completed or undone now.
+        and applies that cannot be completed or undone now.
         """
         ...
 
@@ -230,6 +230,6 @@ class Applier(Protocol):
     def give_up(self, plan_id: str) -> Sequence[str]:
         """Give up the plan's interrupted applies, leaving their files as they are; return their resources.
 
-        Raises `ApplyBusy` while one is running.
+        Raises `ApplyBusy` while an apply is running.
         """
         ...

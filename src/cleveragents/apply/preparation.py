@@ -132,7 +132,7 @@ class TreePreparation(PreparedMerge):
         return current
 
     def _without_ignored(self) -> str:
-        """Return the tree of the current files without ignored ones, which the agent must not read. Raises
+        """Return the tree of the current files without ignored files, which the agent must not read. Raises
         `ApplyRefused` if the plan changes one of them.
         """
         merge, repository, plan_id = self._merge, self._apply_target.repository, self._merge_input.plan_id

@@ -1,8 +1,8 @@
 """Apply to a remote: one commit on top of the known branch, pushed only if the branch has not moved.
 
-Before a push, the intent and the expected commit of the branch are recorded under the fence of the job. So
-however many workers try, including suspended ones that wake up, at most one push succeeds from one state of
-the branch. Each commit names its journal entry, by which other workers see that the push succeeded.
+Before a push, the intent and the expected commit of the branch are recorded under the fence of the job. So at
+most one push succeeds from one state of the branch, however many workers try, including suspended workers
+that wake up. Each commit names its journal entry, by which other workers find out that the push succeeded.
 """
 
 from __future__ import annotations
@@ -178,8 +178,8 @@ class PushPreparation(PreparedMerge):
         return applied
 
     def _not_pushed(self, entry: JournalEntry, new: str, words: str) -> None:
-        """Return normally if the push succeeded and only its answer was lost; otherwise raise an error with
-        the reason.
+        """Check the outcome of a push without an answer. Return if the push succeeded; otherwise raise an
+        error with the reason.
 
         While the remote is unreachable the outcome is unknown, so the entry stays open. Raises `RemoteMoved`,
         `RemoteHeld`, `ApplyRefused`, `RemoteUnreachable`.

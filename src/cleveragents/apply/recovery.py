@@ -1,4 +1,4 @@
-"""Complete or undo interrupted applies, whether they failed or their process died.
+"""Complete or undo interrupted applies, after an error or the death of their process.
 
 The files on disk decide whether an apply is completed or undone, so any process may repeat the recovery at
 any time. The caller holds the resource's lock.

@@ -2,7 +2,7 @@
 
 git writes the new files, byte for byte as in the merged tree; for sandboxes of earlier versions, as a
 checkout would write them. The new files get the metadata of the files they replace. They are written to the
-same file system, because only then a swap is atomic.
+same file system, because a swap is atomic only within a file system.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def see(resource: Path, changes: Mapping[str, Difference]) -> dict[str, FileObse
 def strange_content(
     apply_target: ApplyTarget, changes: Mapping[str, Difference], seen: Mapping[str, FileObservation]
 ) -> list[str]:
-    """Return the paths whose content is not the merged one. Either the file changed since the merge, or the
-    user's index hides its change from git ("assume unchanged").
+    """Return the paths whose content differs from the merged content: the file changed since the merge, or
+    the user's index hides its change from git ("assume unchanged").
     """
     doubtful: dict[str, str] = {}
     strange: list[str] = []
@@ -154,7 +154,7 @@ class Staging:
         return tuple(files), kept
 
     def _arrived(self, place: Place, path: str, change: Difference, found: Metadata | None) -> str:
-        """Give the written file the metadata of the one it replaces; return its fingerprint."""
+        """Give the written file the metadata of the file that it replaces; return its fingerprint."""
         original = None if self._undoes is None else self._undoes.metadata.get(path)
         _keep_link(place, change, found, original)
         wanted = self._wanted(path, change, found, original)
@@ -223,7 +223,7 @@ def _keep_link(place: Place, change: Difference, found: Metadata | None, origina
 
 
 def _inherit_group(place: Place, path: Path) -> None:
-    """Give a new file the group of a setgid directory, as if it were created there."""
+    """Give a new file the group of its setgid directory, as if it had been created in it."""
     above = next((parent.lstat() for parent in path.parents if os.path.lexists(parent)), None)
     if above is not None and above.st_mode & stat.S_ISGID:
         with suppress(PermissionError):

@@ -1,12 +1,12 @@
 """The current state of the resource: its files as a tree, and obstacles to a change.
 
-The tree is captured through our own index, a copy of the user's, so that only files changed since the user's
+The tree is captured through our own copy of the user's index, so that only files changed since the user's
 last git command are read. Ignored files are included if the plan touches them: files that were copied into
 the sandbox, and files at the path of a new file.
 
 Merges follow renames only to tracked files, and list each followed rename. git detects a rename by
-similarity: a file that is gone and a similar new one. If git tracks the new file, it counts as renamed. An
-untracked file may merely resemble the deleted one, so it never receives the changes to that file.
+similarity: a file is gone, and a new file is similar. If git tracks the new file, the old file counts as
+renamed. An untracked file may merely resemble the deleted one, so it never receives the changes to that file.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ Untracked = Callable[[Collection[str]], Collection[str]]
 class ApplyTarget(Struct, frozen=True):
     """A resource and the repository that stores its trees. `git_directory` is None outside of git.
 
-    `forms` is set if the trees hold the exact bytes of files, which may differ from what git would commit.
-    `converts` is True if git's settings make them differ even without a .gitattributes file.
+    `forms` is set if the trees hold the exact bytes of files, which may differ from the bytes that git would
+    commit. `converts` is True if git's settings make them differ even without a .gitattributes file.
     """
 
     resource: Path
@@ -84,7 +84,9 @@ class ApplyTarget(Struct, frozen=True):
         return self.git_directory or self.resource / ".git"
 
     def ensure_no_other_journal(self, plan_id: str) -> None:
-        """Raise `ApplyRefused` if an apply that is not in our journal was interrupted and left files here."""
+        """Raise `ApplyRefused` if an interrupted apply that is not in our journal left files
+        in the resource.
+        """
         found = set_aside_directories(self.resource, self.git_directory)
         if found:  # guard: files in two states are no base for a merge
             raise ApplyRefused(
@@ -104,15 +106,14 @@ class ApplyTarget(Struct, frozen=True):
             reveal(self.repository, self.resource, self.index)  # guard: include edits that the index hides
 
     def know(self, states: Mapping[str, FileState]) -> None:
-        """Record the executable bit and link type of these files in the index. This is needed where the file
-        system or a setting (`core.fileMode`, `core.symlinks`) does not represent them. The content of the
-        files is read again.
+        """Record the executable bit and link type of these files in the index. The file system or a setting
+        (`core.fileMode`, `core.symlinks`) may not represent them. The content of the files is read again.
         """
         lines = b"".join(index_line(state.mode, state.content, path) for path, state in states.items())
         self.repository.git("update-index", "--replace", "-z", "--index-info", index=self.index, feed=lines)
 
     def writes_links_as_files(self) -> bool:
-        """Return whether git stores symbolic links here as files that contain the target."""
+        """Return whether git stores symbolic links of this resource as files that contain the target."""
         said = self.repository.git("config", "--type=bool", "--get", "core.symlinks", succeeds=(0, 1))
         return said.strip() == b"false"
 
@@ -270,7 +271,7 @@ class ApplyTarget(Struct, frozen=True):
         return tuple(found)
 
     def _obstacle(self, path: str, leaving: set[str], sound: set[str]) -> str:
-        """Return what prevents a new file at `path`; empty if nothing does."""
+        """Return the reason why no new file can be created at `path`; empty if there is none."""
         parent = path.rpartition("/")[0]
         if parent and parent not in sound:
             above = self._parent_obstacle(parent, leaving)
@@ -387,8 +388,8 @@ def merge_following_renames(
 ) -> MergeResult:
     """Merge the change base → theirs into `ours`, and list the followed renames.
 
-    `untracked` returns those of the given files, added by `ours`, that must not be taken for renamed files.
-    `hint` is added to conflicts that may result from this.
+    `untracked` gets the files that `ours` added, and returns those that must not be treated as renamed files.
+    `hint` is added to conflicts that may result from this rule.
     """
     drift = changed_between(repository, base, ours)
     if not drift or theirs in (base, ours):
@@ -511,7 +512,7 @@ def _with_old_name(conflict: FileConflict, old_names: Mapping[str, str]) -> File
 def _pairs(
     repository: PrivateRepository, base: str, side: str, old: Collection[str], new: Collection[str]
 ) -> list[Rename]:
-    """Return the renames between the trees from one of the `old` paths to one of the `new` ones."""
+    """Return the renames between the trees from an `old` path to a `new` path."""
     if not old or not new:
         return []
     paths = sorted({*old, *new})

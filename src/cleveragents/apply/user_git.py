@@ -75,7 +75,7 @@ class UserGit(Struct, frozen=True):
         return Head(ref, commit, self.text("rev-parse", f"{commit}^{{tree}}") if commit else "")
 
     def has_identity(self) -> bool:
-        """Return whether the user has configured an identity; one that git guesses is not enough."""
+        """Return whether the user has configured an identity. An identity that git guesses does not count."""
         try:
             for role in ("AUTHOR", "COMMITTER"):
                 self.git("-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT")

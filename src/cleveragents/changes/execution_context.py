@@ -1,18 +1,17 @@
 """Changesets of a running plan: the store, the current changeset, and the sum of all changes.
 
 Several graph nodes share one context, each with its own changeset. "The latest changeset" is therefore
-ambiguous, even under a lock: between two statements of one node, another node may start a newer one. So a
-changeset is named by its handle. Without a handle, the changeset *current* in this task or thread is used,
-or, if none is current, the only active one; otherwise the call raises. The current changeset travels in
-`contextvars`: a child task inherits its parent's, a plain thread starts with none.
+ambiguous, even under a lock: between two statements of one node, another node may start a newer changeset. So
+a changeset is named by its handle. Without a handle, the *current* changeset of this task or thread is used
+or, if none is current, the only active changeset; otherwise the call raises. The current changeset is kept in
+`contextvars`: a child task inherits it from its parent, and a new thread has none.
 
-The changeset is chosen under the lock and the store is called outside it, so a changeset may be closed in
-between. Even then no change is recorded in the wrong changeset, because the store itself refuses a closed
-one.
+The changeset is chosen under the lock, and the store is called outside the lock, so a changeset may be closed
+in between. The store itself refuses a closed changeset, so no change is recorded in the wrong one.
 
 `ChangeFold` adds up the recorded changes of a plan while a run records more, and reads each change once. A
-closed changeset never changes and later ones come after it, so folded changes stay folded. An open changeset
-is read again.
+closed changeset never changes, and later changesets follow it, so each closed changeset is read once. An open
+changeset is read again.
 """
 
 from __future__ import annotations
@@ -64,13 +63,13 @@ class PlanExecutionContext:
 
     @property
     def active_changesets(self) -> tuple[str, ...]:
-        """The changesets that were started here and are not closed, oldest first."""
+        """The changesets that this context started and that are not closed, oldest first."""
         with self._changeset_lock:
             return tuple(self._active_changeset_ids)
 
     @property
     def current_changeset(self) -> str | None:
-        """The changeset that is current in this task or thread; None if none is."""
+        """The changeset that is current in this task or thread; None if no changeset is current."""
         stack = self._stack()
         return stack[-1] if stack else None
 
@@ -101,7 +100,7 @@ class PlanExecutionContext:
             return self._changeset_store.record_all(changeset_id, entries, key=key)
 
     def close_changeset(self, changeset: str | None = None) -> Changeset:
-        """Close the changeset, chosen as in `record_change`; the enclosing one becomes current again.
+        """Close the changeset, chosen as in `record_change`; the enclosing changeset becomes current again.
 
         Closing twice is harmless. Raises the errors of `record_change` if no changeset can be chosen.
         """
@@ -236,9 +235,8 @@ class ChangeFold:
 class ChangesetStore(Protocol):
     """Changesets and their entries. Every method may be called from any thread.
 
-    A started changeset is durable: when `start` returns, it survives a kill -9. So is a recorded entry. A
-    changeset is named by its handle: an entry is recorded in the changeset that the call names, or the call
-    raises.
+    A started changeset and a recorded entry are durable: they survive a kill -9 after the call returned. An
+    entry is recorded in the changeset that the call names, or the call raises.
     """
 
     def start(self, plan_id: str) -> str:

@@ -51,8 +51,8 @@ def named_actor(session: Session, name: str) -> Actor:
 
 
 def loaded_actor(session: Session, file: Path, content: bytes, actors: ActorSource | None) -> CheckedActor:
-    """Return the actor in the content of a file. `actors` are those that it may refer to; without them,
-    references are not checked.
+    """Return the actor in the content of a file. `actors` are the actors that it may refer to; without
+    `actors`, references are not checked.
     """
     from cleveragents.actors.loader import load_actor
     from cleveragents.actors.prompt_files import prompts_beside
@@ -68,8 +68,8 @@ def loaded_actor(session: Session, file: Path, content: bytes, actors: ActorSour
 
 
 def runnable_name(session: Session, name: str) -> str:
-    """Return a name by which the plan can still find the actor when it is resumed. Prints all mistakes of a
-    file and exits.
+    """Return a name with which a resumed plan finds the actor again. Prints all mistakes of a file and
+    exits.
     """
     if name == "-":
         raise click.UsageError("pass a file instead of -: the actor is read again when the plan is resumed")

@@ -1,7 +1,7 @@
 """`agents completion`, and the values that a shell completes: plans, models and actors.
 
-A completer runs whenever a user presses Tab, so it reads a short list and reports no error: without a list,
-the shell completes nothing.
+A completer runs whenever a user presses Tab, so it reads only a short list. If the list cannot be read, the
+shell completes nothing, without an error.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ def install_completion(shell: str, file: Path) -> None:
 def complete_plan(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return the latest plans of this repository, or of all repositories outside one, with their titles."""
+    """Return the latest plans of this repository, with their titles; outside a repository, the latest plans
+    of all.
+    """
     return _completed(context, incomplete, _plans)
 
 
@@ -107,7 +109,7 @@ def complete_model(
 def complete_actor(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return the actors of this repository and the built-in ones, with their descriptions."""
+    """Return the actors of this repository and the built-in actors, with their descriptions."""
     return _completed(context, incomplete, _actors)
 
 
@@ -130,7 +132,7 @@ def _completed(
 
 @contextmanager
 def _connected(context: click.Context) -> Iterator[Client]:
-    """Return the client of the command line so far. A server is asked once."""
+    """Return the client for the options typed so far. A request to a server is not retried."""
     from cleveragents.api.client import HttpClient
     from cleveragents.cli.session import Session
 

@@ -1,7 +1,7 @@
-"""Error messages of the command line: what failed and what to do, never a trace-back.
+"""Error messages of the command line: the failure and its remedy, never a traceback.
 
-Expected errors contain both. For any other error, the details are written to a file, without secrets, and the
-message names that file for a bug report.
+Expected errors contain their remedies. For any other error, the details are written to a file, without
+secrets, and the message names that file for a bug report.
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ def report(error: Exception, prefix: str = "agents") -> int:
 
 
 def report_usage(error: click.ClickException, prefix: str = "agents") -> int:
-    """Print what is wrong with the command line, in the form of other errors, and return the exit code.
-    `prefix` as for `report`.
-    """
+    """Print a usage error in the form of other errors, and return the exit code. `prefix` as for `report`."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()  # no message: show the help
         return error.exit_code
@@ -78,8 +76,8 @@ def report_usage(error: click.ClickException, prefix: str = "agents") -> int:
 
 
 def _in_full(error: CleverAgentsError) -> str:
-    """Return the message of an error. For an unknown scripted model, it includes the available files, which
-    servers do not reveal.
+    """Return the message of an error. For an unknown scripted model, add the available files; servers do not
+    reveal them.
     """
     if isinstance(error, UnknownModel):
         from cleveragents.models.providers.scripted import what_is_there
@@ -102,7 +100,9 @@ def _near_choice(kind: click.ParamType[object], said: str) -> str:
 
 
 def _in_our_words(said: str) -> str:
-    """Return a message of click in our form: no capital at the start, no full stop at the end."""
+    """Return a message of click in the form of our own messages: no capital at the start, no full stop at the
+    end.
+    """
     text = re.sub(r"\. \(?Did you mean([^?]*\?)\)?", r"; did you mean\1", said)
     first, rest = text[:1], text[1:]
     return (first.lower() if rest[:1].islower() else first) + rest.removesuffix(".")
@@ -115,7 +115,7 @@ def _shown_options(context: click.Context) -> list[str]:
 
 
 def _number_wanted(kind: click.ParamType[object]) -> str:
-    """Return which numbers an option accepts."""
+    """Return the range of numbers that an option accepts, as text."""
     whole = "whole number" if isinstance(kind, click.types.IntParamType) else "number"
     if not isinstance(kind, (click.IntRange, click.FloatRange)):
         return whole

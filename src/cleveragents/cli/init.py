@@ -140,7 +140,7 @@ def _chosen(
 
 
 def _numbered(question: str, lines: Sequence[str], usual: int = 0) -> int:
-    """Ask for one of the lines by its number; Enter means the usual one. Return its index."""
+    """Ask for the number of a line and return its index. Enter selects the default."""
     for number, line in enumerate(lines, 1):
         progress(f"  {number}  {line}")
     numbers = [str(number) for number in range(1, len(lines) + 1)]
@@ -182,7 +182,7 @@ def _provider_state(provider: str) -> str:
 
 
 def _key_source(provider: str) -> str | None:
-    """Return where the key of the provider is: a variable of the environment, or the keyring."""
+    """Return the source of the provider's key: a variable of the environment, or the keyring."""
     from cleveragents.models.provider import ask_keyring
 
     variables = _PROVIDERS[provider].variables
@@ -193,8 +193,8 @@ def _key_source(provider: str) -> str | None:
 
 
 def _ensure_replaceable(session: Session, choice: _Choice, *, asks: bool) -> None:
-    """Ask before another default model, or the address of its server, is replaced. Raises `click.UsageError`
-    without a terminal.
+    """Ask before the existing default model, or the address of its server, is replaced. Raises
+    `click.UsageError` without a terminal.
     """
     models = session.configuration().settings.models
     current = "" if models.default == choice.model else models.default

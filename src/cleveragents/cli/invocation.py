@@ -1,4 +1,4 @@
-"""One run of a command line, with an exit code for every way it can end."""
+"""One run of a command line, and its exit code: each kind of ending has a code."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _forget_secrets(context: click.Context | None) -> None:
 
 def _say_where_it_belongs(option: str, arguments: list[str]) -> None:
     """Print a hint if an option of a command was passed before the command, or an option of `agents` after
-    it.
+    the command.
     """
     names: list[str] = []
     command: click.Command = cli

@@ -1,4 +1,4 @@
-"""Isolation as a precondition of servers and workers: they run commands for other users."""
+"""The isolation check at the start of servers and workers, which run commands for other users."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ allow_unisolated_option = click.option(
 def ensure_isolated(
     settings: SandboxSettings, *, allowed: bool, probe: BubblewrapProbe | None = None
 ) -> None:
-    """Check that the commands of plans are isolated. If they are not and that is `allowed`, print a warning.
+    """Check that the commands of plans are isolated. If they are not, and `allowed` is set, print a warning.
 
     Raises `NotIsolated` if running without isolation is not allowed, or `sandbox.isolation` is `required`.
     """

@@ -60,7 +60,7 @@ class LocalCommand(click.Command):
 
 
 class LocalOption(click.Option):
-    """An option for this machine only. With a server it is refused, not ignored."""
+    """An option for this machine only. With a server, the option is refused, not ignored."""
 
     def __init__(self, *args: Any, reason: str, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -77,7 +77,7 @@ class LocalOption(click.Option):
 
 
 class ServerOption(click.Option):
-    """An option for servers only. Without a server it is refused, not ignored."""
+    """An option for servers only. Without a server, the option is refused, not ignored."""
 
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]

@@ -1,8 +1,8 @@
 """The entry point: `agents`.
 
 Importing click takes as long as starting three interpreters, so this module contains the output of `--help`
-and `--version` as text; a test compares them with click's. Everything else goes through `commands`. All
-errors end in `failure.report`, so a mistake of the user never shows a trace-back.
+and `--version` as text; a test compares both texts with click's output. Everything else goes through
+`commands`. `failure.report` prints all errors, so a mistake of the user never shows a traceback.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Results on stdout in the requested format; progress goes to stderr and never mixes with them.
 
 `rich` is for a terminal, `plain` for pipes and screen readers, `json` is one document, `stream-json` one
-object per line. The first two escape the control characters of values, line feeds included, so that a value
-stays on its line; JSON has its own escapes. Only `write` and `console` may style text; control characters in
-all other output to a terminal are escaped (`config.terminal`).
+object per line. `rich` and `plain` escape the control characters of values, line feeds included, so that a
+value stays on its line; JSON has its own escapes. Only `write` and `console` may style text; control
+characters in all other output to a terminal are escaped (`config.terminal`).
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def printable(text: str) -> str:
 
 
 def continued(text: str) -> list[str]:
-    """Return the lines of the text, all but the first indented, so that they do not look like separate
-    messages.
+    """Return the lines of the text. All lines except the first are indented, so that they do not look like
+    separate messages.
     """
     first, *others = text.rstrip("\n").split("\n")
     return [first, *(f"  {other}".rstrip() for other in others)]
@@ -159,8 +159,8 @@ def console(stream: TextIO | None = None, **options: Any) -> Console:
 
 
 def progress(message: str) -> None:
-    """Print a line about work in progress on stderr. On a terminal it is broken between words, unless it is
-    indented: indented lines are commands or parts of files.
+    """Print a line about work in progress on stderr. On a terminal, a long line is broken between words.
+    Indented lines, which are commands or parts of files, are not broken.
     """
     shown = printable(message)
     lines = [shown] if shown.startswith(" ") else in_lines(shown, sys.stderr)
@@ -208,7 +208,7 @@ class Output:
         spare: Sequence[str] = (),
     ) -> None:
         """Print rows as a table of these columns; programs get every field. Without rows, print `empty`,
-        unless it is "".
+        unless that text is "".
 
         A terminal that is too narrow wraps cells. If `cut` names columns, each row takes one line instead:
         the columns in `spare` are dropped, the first one first, and those in `cut` are shortened.
@@ -231,7 +231,7 @@ class Output:
         write("\n", Styled(text, bold=self.human_readable))
 
     def markdown(self, text: str) -> None:
-        """Print Markdown: rendered on a terminal, otherwise as it is. Links show their address."""
+        """Print Markdown: rendered on a terminal, elsewhere unchanged. Links show their address."""
         if not self.human_readable:
             write(text.rstrip())
             return

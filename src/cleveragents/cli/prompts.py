@@ -1,6 +1,6 @@
 """Questions on a terminal, repeated until the answer is valid.
 
-Ctrl-C and Ctrl-D raise `click.Abort`; its `__context__` tells them apart.
+Ctrl-C and Ctrl-D raise `click.Abort`; its `__context__` distinguishes the two.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _WORDS = {"yes": "y", "no": "n"}
 
 
 def prompt_choice(question: str, choices: Sequence[str], default: str | None = None) -> str:
-    """Ask for one of the choices and return it; Enter means the default. Upper and lower case do not matter
-    where the answer is unambiguous.
+    """Ask for one of the choices and return it; Enter means the default. Case is ignored if the answer is
+    unambiguous.
     """
     while True:
         said = str(click.prompt(question, type=click.STRING, default=default, err=True)).strip()
@@ -60,7 +60,7 @@ def prompt_key(
 
 
 def _drop_typed_ahead() -> None:
-    """Drop keys pressed before the question was shown: they do not answer it."""
+    """Drop keys that were pressed before the question was shown."""
     with suppress(OSError, ValueError, termios.error):  # not a terminal
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 

@@ -1,4 +1,6 @@
-"""Wait at startup until the database and the job engine are available: machines may start in any order."""
+"""A wait at startup until the database and the job engine are available, because machines may start in any
+order.
+"""
 
 from __future__ import annotations
 

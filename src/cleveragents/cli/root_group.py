@@ -1,4 +1,4 @@
-"""The root group: with a server selected, it refuses commands that work on this machine only."""
+"""The root command group. With `--server`, it refuses commands that work on this machine only."""
 
 from __future__ import annotations
 

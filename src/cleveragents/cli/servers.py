@@ -121,8 +121,8 @@ def selected_url(ctx: click.Context, session: Session) -> str | None:
 
 
 def prefix_of(session: Session) -> str:
-    """Return the beginning of a command line that uses the same server as this one: `agents`, with `--server`
-    if needed.
+    """Return the beginning of a command line that uses the same server as this command: `agents`, with
+    `--server` if needed.
     """
     return prefix_in(click.get_current_context())
 

@@ -61,9 +61,8 @@ class Session:
         return context.with_resource(HttpClient(CommandTransport(url, token_for(self, url), tell=progress)))
 
     def container(self, *, serves: bool = False) -> Container:
-        """Return the container, built on first use and closed when the command ends. The log of a command
-        that `serves` others, such as a server, is written for its operator; the log of any other command is
-        written for its user.
+        """Return the container, built on first use and closed when the command ends. With `serves`, as for a
+        server, log lines are written for an operator; otherwise for the user of the command.
         """
         from cleveragents.app.container import Container
         from cleveragents.config.logging import configure_logging

@@ -145,7 +145,7 @@ def _check_section(section: str, content: object, path: Path, text: str) -> None
 def _check_theirs(key: Key, source: str) -> None:
     """Raise `ConfigurationError` for a setting that a repository may not set.
 
-    It is not ignored, because that would look like success.
+    The setting is not silently ignored, because the user could take it for effective.
     """
     if key.repository is RepositoryPolicy.NEVER:
         own = Remedy(
@@ -200,8 +200,8 @@ def unset_value(path: Path, key: Key, *, faults: FaultPoints | None = None) -> b
 
 
 def _edit(path: Path, edited: Callable[[Path], str | None], faults: FaultPoints | None) -> bool:
-    """Replace the file, under the lock, by the content that `edited` returns. Return False, without a write,
-    if that is None.
+    """Replace the file, under the lock, by the content that `edited` returns. If the new content is None,
+    return False without a write.
     """
     # A symbolic link, for example into a dotfiles repository, stays a link; a circular link is not followed.
     target = Path(os.path.realpath(path))
@@ -244,8 +244,8 @@ def _without_value(path: Path, key: Key) -> str | None:
 def _read(path: Path, key: Key) -> tuple[tomlkit.TOMLDocument, MutableMapping[str, Any], dict[str, Scalar]]:
     """Return the parsed file, the section of the key, and all other valid settings.
 
-    Other invalid settings are ignored: otherwise, with two mistakes in the file, neither could be corrected
-    first. They are still reported whenever the settings are loaded.
+    Other invalid settings are ignored, so that several mistakes can be corrected one by one. They are still
+    reported whenever the settings are loaded.
     """
     import tomlkit
 
@@ -261,7 +261,7 @@ def _read(path: Path, key: Key) -> tuple[tomlkit.TOMLDocument, MutableMapping[st
 
 
 def _says(section: tomlkit.items.Table | tomlkit.items.InlineTable) -> bool:
-    """Return whether the section has a setting or a comment."""
+    """Return whether the section is not empty: it has a setting or a comment."""
     return bool(section.as_string().strip(" \t\r\n{}"))
 
 

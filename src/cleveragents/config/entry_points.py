@@ -81,8 +81,8 @@ def install_command(extra: str) -> str:
 
 
 def _requirement(extra: str) -> str:
-    """Return the argument that installs the extra from where this installation came: the package index, or
-    the path or URL in its `direct_url.json` (PEP 610).
+    """Return the requirement with the extra, from the source of this installation: the package index, or the
+    path or URL in its `direct_url.json` (PEP 610).
     """
     import json
     from urllib.parse import unquote, urlsplit
@@ -101,8 +101,8 @@ def _requirement(extra: str) -> str:
 
 
 def _uv_requirements(prefix: Path, extra: str) -> str:
-    """Return what uv installed, with the extra and with packages added by `--with`; `uv tool install`
-    replaces all of it.
+    """Return all requirements of the uv installation, with the extra added. `uv tool install` replaces the
+    whole installation, including packages added by `--with`.
     """
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         receipt = tomllib.loads((prefix / "uv-receipt.toml").read_text(encoding="utf-8"))

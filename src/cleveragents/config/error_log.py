@@ -28,8 +28,8 @@ _LOG_BOUND = 1 << 20
 def record_error(error: BaseException, subject: str, state_directory: Path | None) -> str:
     """Append the traceback of an error to the error log and return the path of the log.
 
-    `subject` says what failed, such as a command line. Without a writable state directory, a temporary file
-    is written instead.
+    `subject` names the failed operation, such as a command line. Without a writable state directory, a
+    temporary file is written instead.
     """
     trace = "".join(traceback.format_exception(error))
     heading = (

@@ -4,7 +4,7 @@
 
 Each layer is validated by itself: a mistake is reported at its source even if a stronger layer hides it, and
 one error lists all mistakes of all layers. The repository's file may only make settings stricter
-(`settings.RepositoryPolicy`): of its value and the user's, the stricter one is used.
+(`settings.RepositoryPolicy`): the stricter of its value and the user's value is used.
 """
 
 from __future__ import annotations

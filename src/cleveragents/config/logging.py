@@ -69,10 +69,9 @@ _BYPASSES = frozenset({"buffer", "detach", "reconfigure"})
 def configure_logging(settings: Settings, *, is_news: Callable[[str], bool] | None = None) -> None:
     """Configure logging to stderr for this process.
 
-    An event may carry a sentence for people in `told`. If `is_news` is given (by commands for people) and the
-    log format is `auto`, only that sentence of such an event is printed; on a terminal, it is printed only if
-    `is_news` returns True for it. All other events are logged in full: as text, or as JSON in a service
-    without a terminal.
+    An event may have a sentence for people in `told`. Commands for people pass `is_news`: with the log format
+    `auto`, only this sentence is then printed, and on a terminal only if `is_news` returns True for it. All
+    other events are logged in full: as text, or as JSON in a service without a terminal.
     """
     for finder in [found for found in sys.meta_path if isinstance(found, _ConfiguresOnImport)]:
         sys.meta_path.remove(finder)

@@ -1,10 +1,10 @@
-"""All settings: key, type, default, and how the file of a repository may change them.
+"""All settings, each with its key, type, default, and the changes that the file of a repository may make.
 
 The key of a setting is `section.name`. Its environment variable is the key in capitals with `_` for the dot:
 `CLEVERAGENTS_LOG_LEVEL` sets `log.level`. This is unambiguous because all keys are known.
 
-A few settings have an empty default, although users cannot set an empty value; this works because msgspec
-does not validate defaults.
+A few settings have an empty default, although users cannot set an empty value. (msgspec does not validate
+defaults.)
 
 The file of a repository comes from an untrusted author, so it may only *tighten* the user's settings, that
 is, make them stricter: fewer parallel jobs, less grace time, more durability. It cannot change any other

@@ -30,8 +30,8 @@ __all__ = [
 class CodePlace:
     """The code to search: a directory in its current state, or a commit of the repository that contains it.
 
-    `home` is the repository whose index is used; by default, the one that contains `root`. For a plan's
-    sandbox, it is the user's repository, so that both share an index.
+    `home` is the repository whose index is used; by default, the repository that contains `root`. For a
+    plan's sandbox, `home` is the user's repository, so that both share an index.
 
     `git_dir` is the git directory to use for the files of a sandbox. The `.git` among these files is ignored,
     because the plan's commands can write to it.
@@ -120,7 +120,9 @@ class CodeSnapshot(Protocol):
 
 
 class CodeIndex(Protocol):
-    """Opens snapshots and indexes new contents. Several processes may do so at once on one repository."""
+    """Opens snapshots and indexes new contents. Several processes may use the index of one repository at
+    once.
+    """
 
     def open(
         self,
@@ -130,10 +132,10 @@ class CodeIndex(Protocol):
         progress: IndexProgress | None = None,
         cancelled: CancelSignal | None = None,
     ) -> AbstractContextManager[CodeSnapshot]:
-        """Open a snapshot in which everything is indexed. After `seconds`, open it with what is indexed by
-        then; its status tells how much.
+        """Open a snapshot in which everything is indexed. After `seconds`, open a snapshot of the part that
+        is indexed by then; its status has the numbers.
 
-        A damaged or outdated index is rebuilt, and a note says so; an index that cannot be written is kept in
+        A damaged or outdated index is rebuilt, with a note; an index that cannot be written is kept in
         memory. Raises `SourceMissing` if the directory or commit does not exist, and `Cancelled`.
         """
         ...

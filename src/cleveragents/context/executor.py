@@ -56,10 +56,10 @@ _MAX_ERROR_CHARACTERS: Final = 500
 class ParallelStrategyExecutor:
     """Runs strategies in parallel on at most `max_workers` threads, shared by all callers of `execute`.
 
-    It returns by the deadline whatever the strategies do. A hung strategy keeps its thread; the thread is
-    replaced by a new one until there are `max_stragglers` hung strategies. When hung strategies hold every
-    thread, further ones are reported as saturated immediately. Code that never releases the GIL cannot be
-    abandoned, so a strategy must bound its inputs and regular expressions itself.
+    `execute` returns by the deadline, whatever the strategies do. A hung strategy keeps its thread; the
+    thread is replaced by a new one until there are `max_stragglers` hung strategies. When hung strategies
+    hold every thread, further strategies are reported as saturated immediately. Code that never releases the
+    GIL cannot be abandoned, so a strategy must bound its inputs and regular expressions itself.
 
     Thread safety:
         Owner: the creator closes it; any number of threads may execute at once.
@@ -166,7 +166,8 @@ class ExecutionOptions:
 class StrategyExecution:
     """One invocation of the executor.
 
-    Not thread-safe: used by the thread that called `execute`; `_Attempt` documents what other threads access.
+    Not thread-safe: used by the thread that called `execute`; `_Attempt` documents the fields that other
+    threads access.
     """
 
     def __init__(self, terms: ExecutionOptions, breaker: CircuitBreaker, pool: StrategyCrew) -> None:
@@ -243,8 +244,8 @@ class StrategyExecution:
                 self._leave(call, StrategyStatus.LATE, now)
 
     def _latest_first(self) -> list[tuple[ThreadCall[_Answer], _Attempt]]:
-        """Return all calls, queued ones before running ones: otherwise, abandoning a running call could start
-        a queued one.
+        """Return all calls, queued calls first. (If a running call were abandoned first, its thread could
+        start a queued call.)
         """
         return list(reversed(self._waiting.items()))
 
@@ -322,7 +323,7 @@ class _Attempt:
     def retrieve(self) -> _Answer:
         """Run the strategy on a thread of the pool.
 
-        Returns an answer however the strategy ends, and does not return if it never ends.
+        Always returns an answer, even if the strategy raises. Does not return if the strategy never ends.
         """
         began = self._terms.clock()
         self.began = began

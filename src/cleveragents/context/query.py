@@ -31,9 +31,9 @@ class ContextQuery:
     """A question about a place, with the limits of its answer.
 
     The answer arrives within `deadline_seconds`. Indexing may take `index_seconds` in addition, or half of
-    the deadline if it is None. `decisions` are the decisions of the plan that asks the question; `progress`
-    reports the indexing, on another thread. Without `fragments`, only files are ranked, which is faster.
-    Raises `QuestionRefused` if the question is empty or a limit is too small.
+    the deadline if `index_seconds` is None. `decisions` are the decisions of the plan that asks the question;
+    `progress` reports the indexing, on another thread. Without `fragments`, only files are ranked, which is
+    faster. Raises `QuestionRefused` if the question is empty or a limit is too small.
     """
 
     question: str

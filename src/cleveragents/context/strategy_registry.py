@@ -1,8 +1,8 @@
 """The registry of context strategies: the modules of `strategies` and those of installed packages.
 
-A built-in module defines `make(ground)`, and may define `offered()`, which says whether its requirements are
-installed. An entry point refers to such a `make`; it is loaded by the strategy's first run, on a thread that
-can be abandoned. A package cannot replace a built-in strategy.
+A built-in module defines `make(ground)`, and may define `offered()`, which returns whether its requirements
+are installed. An entry point refers to such a `make`; it is loaded by the strategy's first run, on a thread
+that can be abandoned. A package cannot replace a built-in strategy.
 """
 
 from __future__ import annotations

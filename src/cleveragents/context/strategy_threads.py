@@ -1,9 +1,9 @@
 """Daemon threads that run strategies, are reused, and are never waited for.
 
 A hung thread of `concurrent.futures.ThreadPoolExecutor` blocks the interpreter's exit and occupies its place
-for ever. Here, a call may be *abandoned*: its caller continues without it, its thread becomes a straggler,
-and another thread takes its place, up to a limit. A thread cannot be ended from outside, so the limit bounds
-the cost of hung code.
+for ever. In this pool, a call may be *abandoned*: its caller continues without the call, its thread becomes a
+straggler, and another thread takes its place, up to a limit. A thread cannot be ended from outside, so the
+limit bounds the cost of hung code.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The files of a repository for a conversation: only those that a plan's sandbox would have, and read-only.
 
-Ignored files, such as `.env`, often contain secrets. They are neither listed nor read, also not through a
+Ignored files, such as `.env`, often contain secrets. They are neither listed nor read, not even through a
 link.
 """
 

@@ -1,6 +1,7 @@
 """Conversations and turns: their states, and the transcript of earlier turns in a prompt.
 
-Authors are stored, never read from a text. A text that claims another author stays the text of its author.
+The author of a text is stored, and never derived from the text: a text that claims another author has no
+effect.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class NewConversation:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The lease of a conversation as it was read: an owner that writes nothing more keeps it unchanged."""
+    """The lease of a conversation as it was read. It stays the same if the owner sends no more heartbeats."""
 
     fence: int
     beat: int
@@ -116,7 +117,7 @@ class Conversation:
 
     @property
     def held(self) -> TurnFence:
-        """The right to write of the process that took the conversation with this fence."""
+        """The fence under which the process that took the conversation writes."""
         return TurnFence(self.id, self.turns, self.fence)
 
 
@@ -161,7 +162,7 @@ class Turn:
 class PlanLink:
     """A tool call of a turn that started or corrected a plan. `plan_id` is empty before the call is made.
 
-    `digest` tells calls with different arguments apart.
+    `digest` identifies the arguments of the call.
     """
 
     plan_id: str
@@ -195,7 +196,7 @@ def title_of(question: str) -> str:
 
 
 def bounded_answer(answer: str) -> str:
-    """Return the answer; of a very long one, its beginning and a note."""
+    """Return the answer. A very long answer is cut, with a note."""
     if len(answer) <= LONGEST_ANSWER:
         return answer
     return f"{answer[:LONGEST_ANSWER]}\n\n… cut off after {LONGEST_ANSWER:,} characters"
@@ -209,8 +210,8 @@ def kept_turns(turns: Sequence[Turn]) -> Sequence[Turn]:
 def transcript_of(turns: Iterable[Turn], characters: int) -> str:
     """Return earlier turns for a prompt, one JSON object per line, oldest first, in at most `characters`.
 
-    The quoting of JSON keeps each text inside its field: an answer that imitates a question of the user
-    remains an answer. The oldest turns are left out first.
+    JSON quoting keeps each text inside its field, so an answer cannot imitate a question of the user. The
+    oldest turns are left out first.
     """
     lines: list[str] = []
     room = characters

@@ -34,14 +34,14 @@ class PlanNote:
 
 
 class ConversationPlans(Protocol):
-    """The plans of a conversation, with the rights of the person whose turn it is.
+    """The plans of a conversation, with the rights of the turn's author.
 
     `step` is the permanent name of the tool call: a repeated call with the same name has no second effect.
     """
 
     def start(self, goal: str, *, step: str) -> PlanNote:
-        """Start a plan whose result a person reviews. It has no checks of its own: a check is a command, and
-        the model of a conversation must not choose one.
+        """Start a plan whose result a person reviews. The plan has no checks: a check is a command, and the
+        model of a conversation must not choose commands.
         """
         ...
 

@@ -1,8 +1,9 @@
 """Runs turns on threads of this process, and keeps their leases.
 
-The lease of a turn works like that of a job, without wall clocks. The owner measures it from before its last
-acknowledged heartbeat. Another process measures it from after it first saw that heartbeat, so the owner gives
-up before another process takes over. A dead owner on the same machine is recognised at once.
+The lease of a turn works like the lease of a job, without wall clocks. The owner measures the lease from the
+moment before its last acknowledged heartbeat. Another process measures it from the moment after it first saw
+that heartbeat. So the owner gives up before another process takes over. A dead owner on the same machine is
+recognised at once.
 """
 
 from __future__ import annotations
@@ -127,8 +128,8 @@ class RunningTurns:
             raise QueueFull(f"{MOST_TURNS} turns run in this process", MOST_TURNS)
 
     def start(self, held: Conversation, work: TurnWork, *, by: str | None) -> None:
-        """Run the work of a turn that this process has begun, on a thread. If the system has no thread for
-        it, the turn is interrupted and `RuntimeError` raised.
+        """Run the work of a turn that this process has begun, on a thread. If no thread can be started, the
+        turn is marked as interrupted, and `RuntimeError` is raised.
         """
         token, fence = CancellationToken(), held.held
         thread = threading.Thread(
@@ -145,7 +146,7 @@ class RunningTurns:
             raise
 
     def run(self, held: Conversation, work: Callable[[CancellationToken], object]) -> None:
-        """Run other work on a taken conversation, here, while its lease is renewed."""
+        """Run other work on a taken conversation, in the calling thread, while the lease is renewed."""
         token, fence = CancellationToken(), held.held
         with self._lock:
             self._running[fence] = (token, None)
@@ -232,7 +233,9 @@ class RunningTurns:
 
 
 class _Keeper:
-    """Renews the lease of a turn on a thread, and cancels the turn if it is lost or a person asks for it."""
+    """Renews the lease of a turn on a thread. Cancels the turn if the lease is lost, or if a person requests
+    a stop.
+    """
 
     def __init__(self, turns: RunningTurns, fence: TurnFence, token: CancellationToken) -> None:
         self._turns = turns

@@ -5,7 +5,7 @@ example because it was suspended for longer than a lease, can change nothing mor
 
 A tool call with effects is claimed before it is made. The claim belongs to the call's permanent name. The
 transaction that creates a plan stores the plan's id with the claim, and fails if another process has claimed
-the call since. So a call that is made again after a crash finds its plan and creates no second one.
+the call meanwhile. So a call that is repeated after a crash finds its plan and creates no second plan.
 """
 
 from __future__ import annotations
@@ -236,9 +236,9 @@ class SqlConversationStore:
     ) -> Conversation:
         """Store a turn and take the conversation for its run. Return the conversation with its fence.
 
-        A turn of another owner that still runs is marked as interrupted if `abandoned` is its lease: the
-        caller has found that its owner is dead or silent. Raises `ConversationBusy` otherwise;
-        `RequestRefused` if the conversation has too many turns.
+        If a turn of another owner runs, `abandoned` must be its lease, which the caller found abandoned; that
+        turn is then marked as interrupted. Otherwise raises `ConversationBusy`; `RequestRefused` if the
+        conversation has too many turns.
         """
 
         def unit(connection: Connection) -> Conversation:
@@ -550,7 +550,9 @@ def _ensure_free(held: Conversation, abandoned: Observed | None) -> None:
 
 
 def _claims_of(conversation_id: str) -> str:
-    """Return the user of the claims of a conversation; no user of a server has such an id."""
+    """Return the user id under which the claims of a conversation are stored. No user of a server has this
+    id.
+    """
     return f"conversation/{conversation_id}"
 
 

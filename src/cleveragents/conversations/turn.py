@@ -1,7 +1,7 @@
-"""Run a turn: gather what the assistant needs to know, and run its actor until it answers.
+"""Run a turn: gather the input of the assistant, and run its actor until it answers.
 
 A turn runs an actor graph under a permanent name, so an interrupted turn continues after its last finished
-call. A model that calls no tools by itself gets more of the repository in its prompt and is asked once.
+call. A model that does not call tools natively gets more of the repository in its prompt, and is called once.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ def run_turn(
 def compacted(
     environment: TurnEnvironment, conversation: Conversation, turns: Sequence[Turn], stop: StopSignal
 ) -> tuple[str, int] | None:
-    """Return a summary of all turns but the recent ones, and the last turn that it covers; None if there is
-    nothing to summarise. Raises the errors of `run_turn`.
+    """Return a summary of all turns except the recent turns, and the last turn that it covers; None if there
+    is nothing to summarise. Raises the errors of `run_turn`.
     """
     old = _old(conversation, turns, kept_turns(turns))
     return _summary(environment, conversation, old, stop) if old else None
@@ -175,9 +175,9 @@ def needed_summary(
     told: Callable[[Progress], None],
 ) -> tuple[str, int] | None:
     """Return a summary of old turns, and the last turn that it covers, if the earlier turns exceed their
-    share of the model's context. The turns that the summary leaves fit in half of the share, so the next
-    turns need no summary, and ask for none. If the model gives no summary, the first words of the old turns
-    replace it, and `told` gets the failure.
+    share of the model's context. The turns that are not summarised fit in half of this share, so that the
+    next few turns need no summary. If the model gives no summary, the first words of the old turns replace
+    it, and `told` gets the failure.
 
     Return None if the turns fit, if the turn makes no model call, and if the budget has no room for a
     summary: the prompt then leaves out the oldest turns. Raises the other errors of `run_turn`.
@@ -239,7 +239,7 @@ def _fitting(environment: TurnEnvironment, turns: Sequence[Turn]) -> Sequence[Tu
 
 
 def _old(conversation: Conversation, turns: Sequence[Turn], kept: Sequence[Turn]) -> Sequence[Turn]:
-    """Return the turns before those to keep; none if the summary covers them."""
+    """Return the turns before the `kept` turns; empty if the summary already covers them."""
     old = turns[: len(turns) - len(kept)]
     return old if old and old[-1].number > conversation.summary_turn else ()
 
@@ -250,12 +250,12 @@ def _later(conversation: Conversation, turns: Sequence[Turn]) -> Sequence[Turn]:
 
 
 def _shown_summary(conversation: Conversation, room: int) -> str:
-    """Return the part of the summary that a prompt has, a quarter of the room at most."""
+    """Return the summary for a prompt, cut to a quarter of the available characters."""
     return conversation.summary[: room // 4]
 
 
 def _room(environment: TurnEnvironment, share: float) -> int:
-    """Return that share of the model's context in characters."""
+    """Return a share of the model's context window, in characters."""
     return int(environment.window * share) * _CHARACTERS_PER_TOKEN
 
 
@@ -320,7 +320,7 @@ def _host(environment: TurnEnvironment, part: str, stop: StopSignal, *, read_onl
 
 @dataclass(frozen=True, slots=True)
 class ConversationHost(ModelHost):
-    """`ActorHost` of a turn: tools that read the repository, and those that start plans.
+    """`ActorHost` of a turn: tools that read the repository, and tools that start plans.
 
     `ensure_allowed` raises an error once the author of the turn has lost the right to it. `tools` returns the
     tools for a call with this permanent name.

@@ -1,4 +1,4 @@
 """Values and rules shared by all features: errors, clock, ids, JSON values, policy, events, cancellation.
 
-Nothing here does I/O or imports another feature.
+The package does no I/O and imports no other feature.
 """

@@ -1,8 +1,8 @@
 """Cancellation tokens, and their generations: the view that a run holds and that `reset` replaces.
 
-A flag that can be cleared loses cancels, even with a lock: a waiter wakes up, and before it reads the flag,
-another thread clears it. So nothing is ever cleared here. A generation is cancelled once and stays cancelled
-for every thread that waits or works under it.
+A generation is cancelled once and stays cancelled for every thread that waits or works under it. A flag that
+can be cleared would lose cancels, even with a lock: a waiter wakes up, and another thread clears the flag
+before the waiter reads it.
 
 A job may end because of a cancel, or because its process stops for now and the job can resume later (a
 resumable stop). Both are passed as the reason of a cancellation. A reason from a person or another program
@@ -129,7 +129,7 @@ class CancellationView:
         """Run `callback` once in the cancelling thread, or immediately if already cancelled.
 
         Waiters wake before any callback runs; callbacks run in the order of registration, under no lock. An
-        exception in one is logged as `cancellation.callback_failed` and does not prevent the others.
+        exception in a callback is logged as `cancellation.callback_failed`; the other callbacks still run.
         """
         return self._listen(self._callbacks, callback)
 
@@ -165,8 +165,7 @@ class CancellationView:
 
     def _listen(self, listeners: _Listeners, callback: Callable[[], None]) -> Registration:
         # Register first, then look: a cancel sets the cause first, then looks for callbacks. One of the two
-        # finds
-        # the other, and if both do, the claim decides.
+        # finds the other, and if both do, the claim decides.
         registration = Registration(self, listeners)
         listeners[registration._key] = callback
         if self._cause is not None:  # guard: the cancel may have looked before we registered

@@ -3,8 +3,8 @@
 This module contains the rules for recording and closing, which all stores share. A store adds only the
 critical section in which a rule is applied and its result stored.
 
-A file state is what git keeps of a file: its mode and the hash of its content; `None` means that there is no
-file. All functions that compare, fold or reverse changes are here and never access a file.
+A file state is the mode of a file and the hash of its content, as in git; `None` means that there is no file.
+All functions that compare, fold or reverse changes are in this module, and never access a file.
 """
 
 from __future__ import annotations
@@ -167,8 +167,8 @@ def entries_between(
 ) -> list[ChangeEntry]:
     """Return the changes that lead from each `before` to its `after`, ordered by path.
 
-    A removed file and a new one with the same content and mode become a rename; if several pairs are
-    possible, the first by path are used.
+    A removed file and a new file with the same content and mode become a rename. If several pairs are
+    possible, the first pairs by path are used.
     """
     gone: dict[FileState, list[str]] = {}
     for path in sorted(differences):

@@ -1,9 +1,8 @@
 """A circuit breaker: refuses calls to a name that keeps failing.
 
-A lock around `is_open` and `record_*` would count correctly and still be wrong: the state may change between
-the check and the result of the call, so a slow call that was admitted before the breaker opened could close
-it when it succeeds. A call is therefore made under a *permit*, which belongs to a generation and settles
-once.
+A call is made under a *permit*, which belongs to a generation and settles once. A lock around `is_open` and
+`record_*` would not be enough: the state may change between the check and the result of the call, so a slow
+call that was admitted before the breaker opened could close the breaker when it succeeds.
 
 `BreakerEvents` publishes openings and closings on the event bus. Half-open is momentary and not published;
 callers that need it listen to the breaker itself.
@@ -100,7 +99,7 @@ _TYPES = {BreakerState.OPEN: EventType.BREAKER_OPENED, BreakerState.CLOSED: Even
 
 class Permit:
     """Permission for one call. The first call of `success`, `failure` or `release` counts and returns True;
-    any later one returns False.
+    any later call returns False.
     """
 
     __slots__ = ("_breaker", "_circuit", "_generation")
@@ -136,7 +135,7 @@ class CircuitBreaker:
     False if the next call would be admitted as the trial. `on_transition` is called for each transition once,
     in order, one at a time, outside the lock, on the thread that made it or on one that is already
     announcing. A listener that falls 1024 transitions behind loses the oldest. One small record is kept per
-    name forever: names are those of configured strategies, not of users.
+    name forever, so use names of strategies, not of requests.
 
     Thread safety:
         Owner: the executor that built it, or the container; any thread may share it.
@@ -335,7 +334,7 @@ class CircuitBreaker:
         return circuit.statistics(state, self._failures.get(circuit.name, 0))
 
     def _announce(self) -> None:
-        """Call the listener with all pending transitions; return if another thread is already doing so."""
+        """Call the listener with all pending transitions; return at once if another thread is calling it."""
         while True:
             with self._lock:
                 if self._announcing or not self._unannounced:  # guard: one at a time keeps the order

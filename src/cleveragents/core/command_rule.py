@@ -4,8 +4,8 @@ A rule compares lists of arguments. It is a fixed beginning of the command line;
 further arguments. A shell script matches only if it is one plain command: a script with any character that
 a shell interprets matches no rule. So a rule never covers a second command, a redirection or a substitution.
 
-A beginning after which a program would run anything (`sh *`, `python *`, `sudo *`) is refused. Such a command
-line can only be allowed exactly as it is.
+A rule that would allow anything (`sh *`, `python *`, `sudo *`) is refused. Such a command line can only be
+allowed exactly, without `*`.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class CommandRule(Struct, frozen=True):
         return rule
 
     def ensure_safe(self) -> None:
-        """Raise `RequestRefused` with the reason if no rule may have this form."""
+        """Raise `RequestRefused` with the reason if the rule would allow anything."""
         problem = _problem(self)
         if problem is not None:  # guard: a rule that allows anything is no rule
             raise RequestRefused(f"cannot allow `{self}`: {problem}", "pattern")
@@ -157,8 +157,8 @@ class CommandRule(Struct, frozen=True):
 
 
 class RuleSuggestion(Struct, frozen=True):
-    """The rules that fit a call: a careful one with `*`, and the exact command line. `problem` says why one
-    or both are missing.
+    """The rules that fit a call: a narrow rule with `*`, and the exact command line. `problem` is the reason
+    if one or both are missing.
     """
 
     rule: CommandRule | None = None
@@ -201,7 +201,9 @@ def suggest_rule(arguments: Mapping[str, JsonValue]) -> RuleSuggestion:
 
 
 def _beginning(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the shortest beginning of the command line that says what the program does."""
+    """Return the shortest beginning of the command line that identifies the action of the program, such as
+    `git status`.
+    """
     runner = _runner(argv)
     if runner and len(argv) > runner:
         return (*argv[:runner], *_beginning(argv[runner:]))

@@ -27,7 +27,7 @@ class Alternative(Struct, frozen=True):
 
 
 class NewDecision(Struct, frozen=True):
-    """A decision to store. `parent` is the number of the decision that led to it.
+    """A decision to store. `parent` is the number of the decision that led to this decision.
 
     `confidence` is between 0 and 1, or None if unknown. `checkpoint` is the number of the tool call before
     which the decision was made; returning to the decision restores that checkpoint. `context` is the

@@ -46,8 +46,8 @@ class UlidSource:
 class WorkerIdentity(Struct, frozen=True):
     """The process that runs a job, identified well enough to check on the same machine whether it is alive.
 
-    `host` identifies a machine and its boot; `started_ticks` tells a process from a later one with the same
-    pid.
+    `host` identifies a machine and its boot; `started_ticks` distinguishes the process from a later process
+    with the same pid.
     """
 
     id: str

@@ -1,7 +1,6 @@
 """Immutable JSON values, which events, job payloads and results carry.
 
-A value is frozen once, where it enters, instead of being copied for each reader: any thread may share a
-frozen value.
+A value is frozen once, when it is received. Any thread may share a frozen value, so readers need no copies.
 """
 
 from __future__ import annotations
@@ -119,7 +118,7 @@ def thaw(value: JsonValue) -> object:
 
 
 def unkeepable(value: object) -> str | None:
-    """Return the reason why not every store can keep a value read as JSON, or None if every store can."""
+    """Return the reason why some store cannot keep a value that was read as JSON; None if every store can."""
     try:
         return next(_unkeepable(freeze(value)), None)
     except InvalidPayload as refused:

@@ -1,4 +1,4 @@
-"""Policies: what a plan may do, what needs approval, and what is denied; and the isolation of commands.
+"""Policies, which allow, ask for or deny each capability of a plan; and the isolation of commands.
 
 A profile answers for every capability. Two answers are joined by taking the stricter one, so an additional
 policy (of a repository or an action) can tighten the user's choice and never loosen it.
@@ -58,7 +58,7 @@ class Verdict(str, Enum):
 class Policy:
     """A named answer for every capability.
 
-    With `never_asks`, a policy denies instead of asking, because no person is there to answer.
+    With `never_asks`, a policy denies instead of asking, because no person could answer.
     """
 
     name: str
@@ -94,14 +94,16 @@ class Policy:
             raise NetworkNotDenied(what, self.name, Capability.COMMAND.value)
 
     def is_at_least_as_strict_as(self, other: Policy) -> bool:
-        """Return whether this policy answers no capability more leniently than the other one."""
+        """Return whether, for every capability, this policy's verdict is as strict as the other policy's or
+        stricter.
+        """
         return all(
             self.verdict(capability).strictness >= other.verdict(capability).strictness
             for capability in Capability
         )
 
     def tightened(self, other: Policy) -> Policy:
-        """Return a policy with this policy's name and, for each capability, the stricter of both answers."""
+        """Return a policy with this policy's name and, for each capability, the stricter of both verdicts."""
         joined = {
             capability: max(
                 self.verdict(capability), other.verdict(capability), key=lambda verdict: verdict.strictness

@@ -92,7 +92,7 @@ def _isolated(story: Story) -> Promise:
 
 
 def _fixed(found: Evidence) -> Promise:
-    """The failed plan was applied after its check passed, and no plan was applied with a failed check."""
+    """Judge whether the failed plan was applied only after its check passed, like all applied plans."""
     applied = [a for a in found.accounts.values() if a.plan.state in (PlanState.APPLIED, PlanState.UNDONE)]
     runs = {account.plan.id: _verdicts(account.checks, CHECK) for account in applied}
     receipt = found.accounts["receipt"]
@@ -114,7 +114,7 @@ def _sent_back(found: Evidence) -> Promise:
 
 
 def _refused_whole(story: Story, found: Evidence) -> Promise:
-    """The plan changed three files, one of which another plan had changed: none of the three is written."""
+    """Judge whether a plan that conflicts in one of its three files left all three unchanged."""
     states = [found.accounts[label].plan.state for label in ("discount", "tax")]
     both_sides = "* 90 / 100" in story.refusal and "* 119 / 100" in story.refusal
     prices = found.files.get("prices.sh", "")
@@ -192,7 +192,7 @@ def _verified(found: Evidence) -> Promise:
 
 
 def _nothing_left(story: Story, found: Evidence) -> Promise:
-    """Only the plan that still waits for a person keeps its sandbox and its ref."""
+    """Judge whether only the plan that waits for a person has a sandbox and a ref."""
     wanted = set(story.ids.values()) if story.keeps_sandboxes else {story.ids["tax"]}
     ended = [code for name, code in story.exit_codes.items() if name != story.killed_worker]
     kept = found.sandboxes == wanted and found.pins == len(wanted)
@@ -232,7 +232,8 @@ class PlanRecords:
 class Evidence:
     """The evidence that promises are judged by.
 
-    `files` has no entry for a missing file. `refs` leaves out CleverAgents' own refs, which `pins` counts.
+    `files` has no entry for a missing file. `refs` are the user's refs; `pins` counts the refs of
+    CleverAgents.
     """
 
     accounts: Mapping[str, PlanRecords]

@@ -1,8 +1,8 @@
 """`python -m cleveragents.demo.worker`: a worker of the demo.
 
-It reads its name and its settings from stdin, a line each, and prints `ready`. The next line contains the ids
-of the plans that it may run. It works until stdin ends, which also happens when the demo dies; then it waits
-for its running jobs and exits with 0. On SIGTERM it returns its jobs to the queue immediately.
+The worker reads its name and its settings from stdin, a line each, and prints `ready`. The next line contains
+the ids of the plans that it may run. When stdin ends, also because the demo died, the worker waits for its
+running jobs and exits with 0. On SIGTERM it returns its jobs to the queue immediately.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class DurableAuditLog:
     def begin(self) -> None:
         """Attest that the log of an unused database is empty. Call this before the first commit.
 
-        After that, a database in use whose head is missing counts as broken, whatever it holds.
+        After this call, a database in use without a head counts as broken.
         """
         if not self.is_attested_elsewhere():
             self._sequencer.begin()
@@ -95,10 +95,10 @@ class DurableAuditLog:
     def sequence_pending(self, *, look_first: bool = True, wait: bool = True) -> None:
         """Give positions to the events in the outbox, and attest rows that a crash left unattested.
 
-        With `look_first`, first checks whether there is anything to do; a caller that knows of waiting events
-        can skip the check. Does nothing if another home sequences. Raises `AuditLogBroken`. Raises
-        `StoreBusy` if other sequencers hold the lock for the whole timeout or, without `wait`, at this
-        moment; they then place most of the events.
+        With `look_first`, first checks whether there are waiting events; a caller that knows of such events
+        skips the check. Does nothing if another home sequences. Raises `AuditLogBroken`. Raises `StoreBusy`
+        if other sequencers, which then place most of the events, hold the lock for the whole timeout or,
+        without `wait`, at this moment.
         """
         if self._is_elsewhere():
             return
@@ -138,9 +138,9 @@ class DurableAuditLog:
         Events in the outbox are placed first, so that none is missed. The log may grow meanwhile; one
         snapshot of it is verified.
 
-        If anchors are given, and `use_head` is False or another home attests the log, only the anchors tell
-        where the log ends: no key is needed, and the outbox is not read. Raises `AuditElsewhere` if another
-        home attests the log and no anchors are given.
+        With anchors, and with `use_head` False or another home that attests the log, the expected end of the
+        log comes from the anchors alone: no key is needed, and the outbox is not read. Raises
+        `AuditElsewhere` if another home attests the log and no anchors are given.
         """
         if anchors and (not use_head or self.is_attested_elsewhere()):
             with self._database.read() as connection:
@@ -176,7 +176,7 @@ class DurableAuditLog:
     def adopt(self) -> int:
         """Attest the current log, after a restored backup or a lost head; return its number of rows.
 
-        If several state directories share the database, this one becomes the home of the log. Raises
+        If several state directories share the database, this directory becomes the home of the log. Raises
         `AuditLogBroken` if the log is not a valid chain: such a log must not be attested.
         """
         adopted = self._sequencer.adopt()  # first: a log that cannot be attested stays where it is

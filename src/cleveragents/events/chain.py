@@ -1,9 +1,8 @@
 """The hash chain of the audit log, and the anchors that attest it.
 
 Each row has its own hash and that of its predecessor, which makes the log tamper-evident. A hash covers the
-predecessor's hash and the row's text, but not its position. A changed row therefore no longer matches its own
-hash, while a moved row still does but does not match its neighbours, and a verification can tell the two
-apart.
+predecessor's hash and the row's text, but not its position. So a changed row no longer matches its own hash,
+while a moved row matches its own hash but not its neighbours. A verification can distinguish the two.
 
 The head attests the log on this machine: the number of its events and the hash of the last one. An attacker
 with the key of the head can attest a different log. An anchor makes the same statement, with the time, signed

@@ -3,7 +3,7 @@
 An attacker who can write the database can rewrite the whole chain of hashes, or truncate it. The number of
 rows and the last hash are therefore kept in a separate file, sealed with a key that only its owner can read.
 Both are in the data directory, with the lock file that allows only one sequencer at a time. An operator can
-keep the key elsewhere (`audit.key_file`): then a copy of the data directory cannot be resealed.
+keep the key elsewhere (`audit.key_file`), so that a thief of the data directory cannot seal a changed log.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ class HeadFile:
     """The files `audit.head`, `audit.key` (0600) and `audit.lock` in one directory.
 
     `load` and `store` take no lock: call them inside `exclusively`, which excludes all other threads and
-    processes that use the directory. A read without it returns a complete head, but possibly an older one.
+    processes that use the directory. A read outside `exclusively` returns a complete head, but possibly an
+    older one.
 
-    `key_file` is a key that the operator keeps outside the directory. It is read for each seal and never
-    created here. Raises `ConfigurationError` if it cannot be read.
+    `key_file` is a key that the operator keeps outside the directory. This key is read for each seal, and
+    never created by CleverAgents. Raises `ConfigurationError` if it cannot be read.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class HeadFile:
             os.close(descriptor)
 
     def exists(self) -> bool:
-        """Return whether a head was ever written here: a head exists, or the key that was made to seal it."""
+        """Return whether a head was ever written to this directory: the head or its key exists."""
         return self.path.exists() or (not self._key_is_elsewhere and self.key_path.exists())
 
     def load(self) -> Tip:
@@ -153,7 +154,8 @@ class HeadFile:
     def _finish_new_key(self) -> None:
         """Give the new key its final name, once the first head is stored.
 
-        So a crash before the head is stored leaves neither a head nor a key, and after it, both can be found.
+        So a crash before the head is stored leaves neither a head nor a key, and a crash afterwards leaves
+        both.
         """
         if self._key_is_elsewhere:
             return

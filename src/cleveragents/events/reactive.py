@@ -2,18 +2,18 @@
 
 An emit takes effect in one short critical section: the event gets its sequence number, enters the audit log,
 the durable sink and the queues of ordered subscribers, and the set of its inline handlers is fixed, as an
-immutable tuple. Handlers run outside it. So the audit order, the sequence order and the order of ordered
-delivery are the same; no emit runs another emit's handlers; and a handler may emit, subscribe, unsubscribe or
-close, and may take any lock of the application, without a deadlock in the bus.
+immutable tuple. Handlers run outside it. So the audit log, the sequence numbers and ordered delivery have the
+same order, and no emit runs another emit's handlers. A handler may emit, subscribe, unsubscribe or close, and
+may take any lock of the application, without a deadlock in the bus.
 
 An emit that a required receiver cannot accept (a full queue, a sink that refuses) raises, and nothing is
 emitted: no number is used, and no handler sees the event.
 
 `stand_back` prevents lock convoys. The interpreter gives a released lock to a thread that sleeps on it before
 that thread can run. Once some threads sleep on a lock that all of them need repeatedly, every other thread
-finds it taken and falls asleep, too. Each acquisition then costs a thread switch, while threads that find a
-free lock take it thousands of times between two switches. A thread that is interrupted while it holds the
-lock starts such a convoy, which ends only when a thread stays away from the lock for a moment.
+finds the lock taken and falls asleep, too. Each acquisition then costs a thread switch; without a convoy, a
+thread takes a free lock thousands of times between two switches. A convoy starts when a thread is interrupted
+while it holds the lock, and ends only when a thread stays away from the lock for a moment.
 """
 
 from __future__ import annotations
@@ -265,11 +265,11 @@ class ReactiveEventBus:
         """End a subscription; given a type and a handler, the oldest subscription that matches them.
 
         Waits at most `timeout` seconds for running calls in other threads, then raises `DeadlineExceeded`.
-        After it returns, the handler runs in no other thread and starts in none. It does not wait inside
-        a handler of this bus (two of them could wait for each other) or with `wait=False` (for example, under
-        a lock that the handler takes): then no call begins, but calls that had begun may still run. Events
-        still queued for an ordered subscriber are discarded. Returns False if the subscription had already
-        ended.
+        After it returns, the handler runs in no other thread and starts in none. It does not wait inside a
+        handler of this bus (two handlers could wait for each other), or with `wait=False` (for example, under
+        a lock that the handler takes). In these cases no new call begins, but calls that had begun may still
+        run. Events still queued for an ordered subscriber are discarded. Returns False if the subscription
+        had already ended.
         """
         if isinstance(subscription, Subscription):
             return self._detach(subscription, wait, timeout)

@@ -1,13 +1,13 @@
 """The sequencer: gives events their position in the order that all processes share.
 
-A database assigns the numbers of a sequence before the commit, so a reader that continues after the last
-number it has seen misses transactions that commit late. The sequencer assigns positions inside the
-transaction that makes them visible, in the process that holds the lock: when position n is visible, every
-position below n is visible, too.
+The sequencer assigns positions inside the transaction that makes them visible, in the process that holds the
+lock: when position n is visible, every position below n is visible, too. (The numbers of a database sequence
+are assigned before the commit, so a reader that continues after the last number it has seen would miss
+transactions that commit late.)
 
-The order of steps is the guarantee: commit the rows, then attest them in the head file, then release the
-lock, then acknowledge. A crash after the commit leaves rows that no head attests; the next sequencer verifies
-that they continue the chain from the head and attests them.
+The order of the steps matters: commit the rows, attest them in the head file, release the lock, acknowledge.
+A crash after the commit leaves rows that no head attests; the next sequencer verifies that they continue the
+chain from the head and attests them.
 
 Several state directories may share a database. The head and key are in one of them, the *home* of the log,
 which assigns all positions; processes of the others leave their events in the outbox, durably, and never need
@@ -15,7 +15,7 @@ the key. The first directory that opens an unused database becomes its home. If 
 home, the directory that has a head becomes its home.
 
 Reading the log tolerates any content. SQLite stores any value in any column: bytes, or text that is not
-UTF-8. Such a row must be reported as changed, instead of making the whole log unreadable.
+UTF-8. Such a row is reported as changed, and does not make the whole log unreadable.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class Sequencer:
 
         An event that is already in the log keeps its position; if its content differs, its result is
         `DuplicateKey`. Raises `AuditLogBroken` if the log does not match its head, and `AuditElsewhere` if
-        another home has the log: then nothing is placed. Raises `StoreBusy` if other sequencers hold the lock
-        for the whole timeout or, without `wait`, at this moment.
+        another home has the log; in both cases no event is placed. Raises `StoreBusy` if other sequencers
+        hold the lock for the whole timeout or, without `wait`, at this moment.
         """
         while True:
             done = self._sequence_some(batch, self._timeout if wait else 0.0)
@@ -171,7 +171,7 @@ class Sequencer:
     def _begun(self) -> Tip:
         """Return the head; create one for the empty log of an unused database.
 
-        Raises `AuditLogBroken` if a database in use has lost its head; `adopt` creates a new one.
+        Raises `AuditLogBroken` if a database in use has lost its head; `adopt` creates a new head.
         """
         if self._head.exists():
             return self._head.load()
@@ -396,7 +396,7 @@ def _holder(connection: Connection) -> str | None:
 
 
 def log_rows(connection: Connection, query: Select[Any]) -> list[LogRow]:
-    """Return the rows of a query on `events`. A value that is not text is replaced by one that matches no
+    """Return the rows of a query on `events`. A value that is not text is replaced by a value that matches no
     hash.
     """
     try:

@@ -175,9 +175,8 @@ class DurableAuditSink:
         return place
 
     def close(self, *, timeout: float | None = None) -> None:
-        """Store all appended events, then refuse new ones. Closing twice is harmless.
-
-        If that takes longer than the timeout, the remaining receipts get the error, and `close` raises it.
+        """Refuse new events and store all appended events. Closing twice is harmless. If the store takes
+        longer than the timeout, the remaining receipts get the error, and `close` raises it.
         """
         seconds = self._seconds(timeout)
         self._stop_listening()
@@ -222,8 +221,8 @@ class DurableAuditSink:
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
     def _take(self) -> list[AuditReceipt] | None:
-        """Wait for events and return the queued ones without removing them; None once the sink is closed and
-        empty.
+        """Wait for events and return the queued events without removing them; None once the sink is closed
+        and empty.
 
         The list is empty if only the outbox may have events.
         """

@@ -1,8 +1,8 @@
 """The bus as a reactivex `Observable`.
 
-A bare `Subject` is not serialised across threads, and one observer that raises starves the rest. Here each
-observer is a separate ordered subscriber: it gets one event at a time, in sequence order, on its own thread,
-and neither slowness nor an exception of one affects another.
+A bare `Subject` is not serialised across threads, and one observer that raises starves the rest. So each
+observer is a separate ordered subscriber: it gets one event at a time, in sequence order, on its own thread.
+A slow observer, or an exception in one, does not affect the others.
 """
 
 from __future__ import annotations

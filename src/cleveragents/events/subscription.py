@@ -1,16 +1,16 @@
 """Subscriptions of handlers on the bus: inline, and ordered on their own thread.
 
-No call starts after an unsubscribe has returned. This is ensured here, once, for inline and ordered delivery:
-a call adds itself to `_calls` *before* it checks whether the subscription is open, and an unsubscribe closes
-the subscription *before* it checks for running calls. So either the call sees that the subscription is
-closed, or the unsubscribe sees the call. No lock of ours is taken per call: `list.append` and `list.copy` are
-atomic, under the GIL and, by the list's own lock, in an interpreter without the GIL.
+No call starts after an unsubscribe has returned, for inline and for ordered delivery: a call adds itself to
+`_calls` *before* it checks whether the subscription is open, and an unsubscribe closes the subscription
+*before* it checks for running calls. So either the call sees that the subscription is closed, or the
+unsubscribe sees the call. No lock of ours is taken per call: `list.append` and `list.copy` are atomic, under
+the GIL and, by the list's own lock, in an interpreter without the GIL.
 
 An ordered handler gets every event in sequence order, one at a time, on its own thread. Each ordered
-subscription has a bounded queue and an overflow policy. One thread serves one queue, so a slow handler
-delays only itself. The bus adds events under its own lock, so the queue has the order of the sequence
-numbers; the thread takes them out in batches and is woken only when it sleeps, so a busy stream costs no
-signal per event.
+subscription has a bounded queue and an overflow policy. One thread serves one queue, so a slow handler delays
+only itself. The bus adds events under its own lock, so the queue has the order of the sequence numbers. The
+thread takes events out in batches and is woken only when it sleeps, so a busy stream costs no signal per
+event.
 """
 
 from __future__ import annotations

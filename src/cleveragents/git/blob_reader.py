@@ -1,4 +1,4 @@
-"""Read objects of a repository by name through one git process, because a process per read is slow."""
+"""A reader of a repository's objects by name, through one git process. (A process per read would be slow.)"""
 
 from __future__ import annotations
 

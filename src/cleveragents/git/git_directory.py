@@ -1,12 +1,12 @@
 """Our own git directories, objects and file system checks, without running git.
 
-Git directories are written file by file: `git init` costs a process and copies the user's templates. Objects
-are written and read directly: a process for every recorded file would cost too much. With `flush`, written
-files survive a power cut.
+Git directories are written file by file, because `git init` costs a process and copies the user's templates.
+Objects are written and read directly, because a process for every recorded file would be slow. With `flush`,
+written files survive a power cut.
 
-The file system's handling of names, links and permissions is probed, as `git init` does. A repository's
-configuration describes the place where it was cloned; after a copy or a mount elsewhere it is wrong, and git
-then misses files.
+The file system's handling of names, links and permissions is probed, as `git init` does. The configuration of
+a repository describes the file system where it was cloned. After a copy or a mount elsewhere it may be wrong,
+and git would miss files.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class GitDirectory(Struct, frozen=True):
 def copy_index(source: Path, target: Path) -> bool:
     """Copy an index with its modification time; return False if there is no index.
 
-    git trusts an entry only if it is older than the index. A copy with a newer time would hide a file changed
-    at the moment the index was written.
+    git trusts an entry only if it is older than the index. A copy with a newer time would hide a file that
+    changed while the index was written.
     """
     try:
         with source.open("rb") as file:
@@ -171,11 +171,11 @@ class LooseObjects(Struct, frozen=True):
         return name
 
     def has(self, name: str) -> bool:
-        """Return whether the object is stored here."""
+        """Return whether the object is in this store."""
         return self._path(name).exists()
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a blob; None if it is not stored here."""
+        """Return the content of a blob; None if it is not in this store."""
         try:
             packed = self._path(name).read_bytes()
         except FileNotFoundError:

@@ -1,10 +1,11 @@
 """Read and complete index files without a git process.
 
-Supports only versions 2 and 3. git writes others only if configured to, and our own git directories are not.
+Supports only versions 2 and 3. git writes other versions only if configured to, and our own git directories
+are not configured so.
 
 An index can tell git to skip files: assume-unchanged, skip-worktree and sparse checkouts. git then takes the
-index entry as the file's content. We read the file instead if it exists; if it is not checked out, its
-content is that of its index entry.
+index entry as the file's content. If such a file exists, this module reads the file. If it is not checked
+out, its content is that of its index entry.
 """
 
 from __future__ import annotations

@@ -143,7 +143,8 @@ def merged_content(
 ) -> str | None:
     """Merge three contents and return the stored result; None if they conflict.
 
-    Without an ancestor, an empty one is used. `favour` names the side ("ours", "theirs") that wins conflicts.
+    Without an ancestor, an empty content is used. `favour` names the side ("ours", "theirs") that wins
+    conflicts.
     """
     options = ("-p", "--quiet", *([f"--{favour}"] if favour else []))
     with tempfile.TemporaryDirectory(prefix="cleveragents-merge-") as place:

@@ -5,10 +5,11 @@ repository's configuration may name programs to run: filters, hooks, file monito
 passed on, the user's and the system's configuration are read only on request, and hooks are off.
 
 The git program comes from an absolute entry of PATH. An empty or relative entry would mean the current
-directory: a repository, where a file `git` is not git.
+directory, which may be a repository with its own file `git`.
 
-git never runs in the tree of a sandbox, nor with a `.git` in one. An agent's commands write there at any
-time: configuration that names programs, objects that are links to other files, directories that become links.
+git never runs in the tree of a sandbox, or with a `.git` in it. An agent's commands can change both at any
+time: they can write configuration that names programs, objects that are links to other files, and directories
+that become links.
 
 A process with a time limit is fed and read by `exchange`: after a timeout, `Popen.communicate` can be called
 again, but forgets the input that is still unsent.
@@ -127,7 +128,7 @@ def run_git(
 
 
 def within(seconds: float) -> SecondsLeft:
-    """Return a function that returns how many of the `seconds` from now are left."""
+    """Return a function that returns the remaining time of `seconds` that start now."""
     end = time.monotonic() + seconds
     return lambda: end - time.monotonic()
 
@@ -137,8 +138,8 @@ class RunningGit:
 
     Leaving the block waits for the command, or with `seconds_left` ends it: no process of ours outlives its
     caller. A repository can block git forever, with a pipe in the place of a file, so a command that only
-    reads should have a limit. A command that writes is never ended: it would leave half of its work. `late`
-    is True if it was ended because the time ran out.
+    reads should have a time limit. A command that writes is never ended, because it would leave half of its
+    work. `late` is True if it was ended because the time ran out.
 
     Not thread-safe: use it in the thread that made it.
     """

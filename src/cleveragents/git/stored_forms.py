@@ -3,8 +3,8 @@
 Attributes and settings (`text`, `eol`, `ident`, `working-tree-encoding`, `core.autocrlf`) make git store
 other bytes than those on disk, and the way back is ambiguous: different contents can have the same stored
 form. So our own trees hold the bytes on disk, and only a commit holds git's form. `EXACT_ATTRIBUTES` turns
-conversions off in one of our git directories; `StoredForms` converts with a second one that has the user's
-rules.
+conversions off in one of our git directories; `StoredForms` converts with a second git directory, which has
+the user's rules.
 """
 
 from __future__ import annotations

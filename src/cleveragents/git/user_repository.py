@@ -1,7 +1,7 @@
 """The facts that a sandbox needs about the user's repository, from two concurrent git processes.
 
-They are read with the user's own configuration, because that determines the content of the files. This module
-writes nothing but the ref that keeps a base from being pruned.
+The facts are read with the user's own configuration, because it determines the content of the files. This
+module writes only one ref, which keeps a base from being pruned.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class UserRepository(Struct, frozen=True):
 
     @property
     def object_stores(self) -> tuple[Path, ...]:
-        """The repository's own object store, then the stores it borrows from. Commands can see them, so a
-        directory that is not an object store is excluded even if the repository names it.
+        """The repository's own object store, then the stores it borrows from. Commands can read these
+        directories, so a directory that is not an object store is excluded, even if the repository names it.
         """
         found = [self.common_dir / "objects"]
         secret = secret_places(Path.home().resolve())

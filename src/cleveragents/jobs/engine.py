@@ -1,6 +1,6 @@
 """Job engines: the port, and the embedded engine, which only needs the database.
 
-The port is in this module, not among the ports, because it refers to job handlers.
+The port is in this module and not in `ports`, because it refers to job handlers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class EngineWorker(Protocol):
     """A running worker, until it is drained or closed."""
 
     def drain(self, timeout: float) -> bool:
-        """Claim no more jobs and wait for the running ones; return whether all ended within the timeout.
+        """Claim no more jobs and wait for the running jobs; return whether all ended within the timeout.
 
         After the timeout, the remaining jobs are stopped and given back, for another worker to continue.
         """
@@ -86,7 +86,7 @@ class JobEngine(Protocol):
         ...
 
     def cancel(self, job_id: str, reason: str) -> Job:
-        """Cancel a queued job immediately; signal a running one. Raises `JobAlreadyEnded` or `UnknownJob`."""
+        """Cancel a queued job immediately; signal a running job. Raises `JobAlreadyEnded` or `UnknownJob`."""
         ...
 
     def run_worker(self, request: WorkerRequest) -> EngineWorker:

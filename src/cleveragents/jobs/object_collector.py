@@ -1,9 +1,9 @@
 """Tuning of Python's garbage collector while a worker runs.
 
 The collector scans young objects after every 700 allocations, and occasionally all objects: hundreds of
-thousands that belong to modules and live as long as the process. For running plans this was a tenth of the
-total time. Therefore, from the start of the first worker to the end of the last, existing objects are frozen
-(excluded from collection), and young objects are scanned less often.
+thousands that belong to modules and live as long as the process. These scans took a tenth of the total time
+of running plans. So from the start of the first worker to the end of the last one, existing objects are
+frozen (excluded from collection), and young objects are scanned less often.
 """
 
 from __future__ import annotations

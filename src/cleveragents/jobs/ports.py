@@ -130,13 +130,13 @@ class JobStore(Protocol):
     ) -> JobHandoff:
         """Finish an attempt and claim the next job in one step, so that the claim can use the freed place.
 
-        Raises the errors of `finish`; then nothing is claimed. It may return no job although one could be
-        claimed; the caller then uses `claim`.
+        Raises the errors of `finish`, without a claim. May return no job although a job could be claimed; the
+        caller then uses `claim`.
         """
         ...
 
     def request_cancel(self, job_id: str, reason: str, *, now: datetime) -> Job:
-        """Cancel a queued job immediately; mark a running one for its owner.
+        """Cancel a queued job immediately; mark a running job for its owner.
 
         The first reason is kept, with one exception: a cancel replaces the reason of an earlier stop that
         allows a resume. Any other repeated request for a running job changes nothing and returns the job.
@@ -157,8 +157,8 @@ class JobStore(Protocol):
 class WorkerRecord(Struct, frozen=True):
     """The last report of a worker: working, draining or gone.
 
-    `home` names its state directory. `isolation` is that of the commands it runs; None for workers of
-    versions that did not report it.
+    `home` names its state directory. `isolation` is the isolation of the commands it runs; None for workers
+    of versions that did not report it.
     """
 
     id: str

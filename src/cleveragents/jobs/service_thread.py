@@ -19,9 +19,9 @@ def start_daemon(name: str, work: Callable[[], None]) -> None:
 class ServiceThread:
     """Calls `step` repeatedly; after each call, waits for the seconds that `step` returned, or until woken.
 
-    An exception in a step is logged, and the next step follows `pause_seconds` later: a busy database must
-    not end a worker. Of a series of `Unavailable` errors, only the beginning and the end are logged. Any
-    thread may call `wake` and `stop`; the state is in two events.
+    After an exception in a step, which is logged, the next step follows `pause_seconds` later, so that a busy
+    database does not end a worker. For a series of `Unavailable` errors, only the beginning and the end are
+    logged. Any thread may call `wake` and `stop`; the state is in two events.
     """
 
     def __init__(self, name: str, step: Callable[[], float], *, pause_seconds: float) -> None:

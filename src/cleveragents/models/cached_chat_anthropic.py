@@ -1,9 +1,9 @@
 """LangChain's Anthropic client with prompt caching.
 
 Anthropic caches a request up to each block that is marked with `cache_control`, in the order tools, system
-prompt, messages. It stores a new prefix at 1.25 times the price of input for five minutes and reads a known
-one at a tenth of the price. A request that offers tools, or that continues a conversation, is likely to be
-continued within that time, so it is marked. A single question is not.
+prompt, messages. It stores a new prefix for five minutes, at 1.25 times the price of input, and reads a
+stored prefix at a tenth of the price. A request that offers tools or continues a conversation is likely to be
+continued within five minutes, so it is marked. A single question is not marked.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class CachedChatAnthropic(ChatAnthropic):
 def mark_prefixes(payload: dict[str, Any]) -> None:
     """Mark the prefixes of a request to cache, at most four, as Anthropic allows.
 
-    Those are the tools, the system prompt, the whole conversation, and the conversation of the call before,
-    which Anthropic then finds without a search.
+    The prefixes end with the tools, the system prompt, the whole conversation, and the conversation of the
+    previous call, which Anthropic then finds without a search.
     """
     tools, system = payload.get("tools"), payload.get("system")
     asked = [message for message in payload["messages"] if message["role"] == "user"]

@@ -4,8 +4,8 @@ A call whose end was not observed (cancelled, cut off, timed out) counts at its 
 provider may charge for it. A call that the provider rejected, or that never reached it, costs nothing.
 
 A call that does not fit the budget waits for running calls of the same plan tree in this process: their
-reservations cover the worst case, and they usually cost less. Failing immediately would end the run, and its
-running calls would be cancelled and charged at their worst case.
+reservations cover the worst case, and they usually cost less. If the call failed immediately, the run would
+end, and its running calls would be cancelled and charged at their worst case.
 """
 
 from __future__ import annotations
@@ -125,9 +125,9 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
     ) -> ModelReply:
         """Return the answer of the model, or of the fallback if the model is unavailable.
 
-        If both are unavailable and one has reached a usage limit, the error is that of the model; if both
-        have reached one, that of the limit that resets first.
-        Raises `BudgetExhausted`, `PriceUnknown` and the errors of `Model.reply`.
+        If both are unavailable, the error of the fallback is raised. If one of them reached a usage limit,
+        the error of the model is raised; if both did, the error with the earlier reset. Raises
+        `BudgetExhausted`, `PriceUnknown` and the errors of `Model.reply`.
         """
         heard = _Heard(on_token)
         try:
@@ -196,8 +196,8 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
     ) -> tuple[Reservation, ModelRequest]:
         """Reserve the call; return the reservation and the request to send.
 
-        If the budget has no room and no running call can free any, the request asks for a shorter answer.
-        Raises `BudgetExhausted`.
+        If the remaining budget is too small, and no running call can release a part of its reservation, the
+        request asks for a shorter answer. Raises `BudgetExhausted`.
         """
         give_up = self.clock.monotonic() + self.patience_seconds
         alone = False
@@ -280,7 +280,7 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         )
 
     def _affordable(self, model: Model, read: int) -> int:
-        """Return the maximum tokens of an answer that the rest of the budget pays for, after the input."""
+        """Return the maximum number of answer tokens that the remaining budget covers after the input."""
         view = self.budgets.view(self.root_id)
         taken = view.spent + view.reserved
         bounds: list[int] = []
@@ -328,8 +328,9 @@ class _Heard:
 
 
 def _decisive(first: ModelUnavailable, last: ModelUnavailable) -> ModelUnavailable:
-    """Return the error to raise if neither the model nor the fallback answered. A usage limit is raised only
-    if the model itself has reached one; if both have, the one that resets first.
+    """Return the error to raise if neither the model nor the fallback answered: the error of the fallback. If
+    one of them reached a usage limit, return the error of the model; if both did, the error with the
+    earlier reset.
     """
     if isinstance(first, UsageLimited) and isinstance(last, UsageLimited):
         return min(first, last, key=lambda one: inf if (wait := one.retry_after_seconds) is None else wait)

@@ -6,9 +6,9 @@ event loop. Every model is wrapped, from outside in, by a concurrency limit, a c
 retries.
 
 Facts about models (prices, token limits, whether they take images and PDFs) come from the shipped list and
-the user's own list. A model that is in neither list has an unknown price; it is not free. A dated name
-(`gpt-4o-2024-08-06`) has the facts of the undated one unless it is listed itself. A listed model keeps its
-price if a base URL is configured, because a gateway charges about the same.
+the user's own list. A model in neither list has an unknown price, not a price of zero. A dated name
+(`gpt-4o-2024-08-06`) that is not listed has the facts of the undated name. A listed model keeps its price if
+a base URL is configured, because a gateway charges about the same.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _KEYS = {"input", "output", "cached", "cache_write", "context_tokens", "output_t
 class PriceList:
     """Facts about models by `provider/name`.
 
-    The user's list takes precedence over the shipped one. Immutable.
+    The user's list takes precedence over the shipped list. Immutable.
     """
 
     def __init__(self, own: str = "") -> None:
@@ -95,7 +95,7 @@ class PriceList:
         return next(iter(get_close_matches(name, list(every), n=1, cutoff=0.88)), None)
 
     def known_mode(self, name: str) -> ToolCallMode | None:
-        """Return how a model with this name makes tool calls on the user's own server; None if unknown."""
+        """Return the tool-call mode of a model with this name on the user's own server; None if unknown."""
         spelling = name.lower()
         text = any(fnmatchcase(spelling, pattern) for pattern in self._text_callers)
         return ToolCallMode.TEXT if text else None
@@ -110,7 +110,7 @@ class ModelCatalogue:
     """The `ModelSource` that the settings describe. Holds no resources: models keep no connections.
 
     Any thread may use it: its dictionaries only grow, in single atomic steps. If two threads open the same
-    model at once, both get the first one. All models of a provider share its concurrency limit and its
+    model at once, both get the same model. All models of a provider share its concurrency limit and its
     breaker. Keys are masked as long as `secrets` exists; without `secrets`, as long as the catalogue exists.
     """
 
@@ -224,7 +224,7 @@ class ModelCatalogue:
         return self._wrapped(provider.open(opening), provider)
 
     def _mode(self, provider: Provider, facts: ModelFacts) -> ToolCallMode | None:
-        """Return how the model makes tool calls; None if unknown.
+        """Return the tool-call mode of the model; None if unknown.
 
         The listed facts decide first. A provider's own server accepts native calls. On another server, an
         earlier probe decides, then the mode that is known for the model's name.
@@ -240,7 +240,8 @@ class ModelCatalogue:
     def probe(self, name: str) -> Callable[[], Awaitable[ToolCallMode]] | None:
         """Return a function that probes how the model makes tool calls and stores the result.
 
-        Returns None for a scripted model, whose answers would reveal nothing."""
+        Returns None for a scripted model, because a probe of a script is meaningless.
+        """
         from cleveragents.models.text_calls import probe
 
         provider, _ = self._parted(name)

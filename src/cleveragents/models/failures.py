@@ -2,10 +2,10 @@
 
 Only this module knows how libraries and providers report errors. Libraries use different classes but agree on
 HTTP, so the first HTTP status in the chain of causes decides. An error within a stream has no HTTP status;
-the provider's name for it decides instead. Any other error is a failed connection or an invalid response;
-both may be retried. A refusal by the provider is not retried.
+its name decides instead. Any other error is a failed connection or an invalid response, which may be retried.
+A refusal by the provider is not retried.
 
-Every message says what happened, with the provider's status and words, and what to do about it.
+Every message states the failure, with the provider's status and text, and a remedy.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def failure_of_status(
 
 
 def _temporary(status: int, said: str) -> str:
-    """Return what happened, for a failure that passes by itself."""
+    """Return the text for a temporary failure."""
     if status == 429:
         return "too many requests"
     if status == 529 or "overloaded" in said.lower():
@@ -201,7 +201,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _status(error: Exception) -> int | None:
-    """Return the HTTP status, or the one that fits the name of an error within a stream."""
+    """Return the HTTP status; for an error within a stream, the status that its name stands for."""
     found = _http_status(error)
     inners = [_inner(getattr(cause, "body", None)) for cause in _causes(error)]
     names = [inner.get(key) for inner in inners for key in ("code", "type")]

@@ -1,12 +1,12 @@
 """An adapter for all providers that LangChain supports.
 
 Answers are always streamed: a cancelled call then ends immediately, and a stream without a finish reason
-reveals a lost connection. Tool calls are assembled from their pieces here and parsed strictly, because
-LangChain would complete a half-written call and return it as valid.
+reveals a lost connection. This module assembles tool calls from their pieces and parses them strictly,
+because LangChain would complete a half-written call and return it as valid.
 
-Outgoing names and ids are restricted to what every provider accepts: letters, digits, `_` and `-` in names,
-and unique ids. Tool requests are numbered anew from the start of the conversation for each call, so that the
-same conversation is always sent as the same bytes and provider caches keep working.
+Outgoing names and ids have a form that every provider accepts: letters, digits, `_` and `-` in names, and
+unique ids. Tool requests are numbered anew from the start of the conversation for each call, so that the same
+conversation is always sent as the same bytes and provider caches keep working.
 
 Reasoning blocks of an answer are kept with it and sent back unchanged to the same model, as Anthropic and
 Google require. Gemini signs tool calls; such a signature is kept as a block of its own.
@@ -92,8 +92,9 @@ class LangChainModel:
     are increments, to be summed, not running totals. `tells_schema` adds the answer's schema to the prompt.
     `place` is passed to `FailedCall`.
 
-    If the server refuses the parameter for a structured answer, the call is made again without it, with the
-    schema in the prompt; so are all later calls with this schema. After two refused schemas no other is sent.
+    If the server refuses the parameter for a structured answer, this call is repeated, and all later calls
+    with this schema are made, with the schema in the prompt. After two refused schemas, every schema goes
+    into the prompt.
 
     Any number of calls may run concurrently, on any event loop: the chat model keeps no connection between
     calls.
@@ -131,8 +132,8 @@ class LangChainModel:
         """Return the answer like `Model.reply`, but without retries.
 
         `on_token` receives an empty string when a tool call starts, which marks the start of the answer. An
-        error states whether the provider may charge for the call. Every error after the first piece may be
-        charged, even if that piece held only hidden reasoning.
+        error states whether the provider may charge for the call. Every call that fails after its first piece
+        may be charged, even if that piece held only hidden reasoning.
         """
         digest = None if request.schema is None else _digest(request.schema)
         # Decided before the call: a concurrent call may be refused in the meantime.
@@ -628,8 +629,8 @@ def _piece(chunk: AIMessageChunk) -> ReplyChunk:
 
 
 def _thoughts(content: str | list[str | dict[Any, Any]]) -> list[ThoughtChunk]:
-    """Return the reasoning in a chunk: thinking blocks, and the signature of a text, which stays without its
-    text.
+    """Return the reasoning in a chunk: thinking blocks, and signatures of text blocks, without the text
+    itself.
     """
     found: list[ThoughtChunk] = []
     for block in content if isinstance(content, list) else ():

@@ -2,8 +2,8 @@
 
 The concurrency limit of a provider covers all event loops of this process, first come, first served.
 
-The circuit breaker counts calls that failed after all their retries. A refusal shows that the provider is
-reachable, and a cancellation shows nothing; neither counts.
+The circuit breaker counts calls that failed after all their retries. Refusals and cancellations do not count:
+after a refusal, the provider is known to be reachable, and a cancellation says nothing about the provider.
 
 The deadline bounds a whole answer, including its retries and their waits.
 
@@ -131,7 +131,7 @@ class FairSemaphore:
 
 
 class WrappedModel:
-    """Base of a `Model` that wraps another one and adds behaviour to its calls."""
+    """Base of a `Model` that wraps another `Model` and adds behaviour to its calls."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -147,7 +147,7 @@ class WrappedModel:
 class LimitedModel(WrappedModel):
     """A `Model` that holds a place of its provider during each call, including the waits between retries.
 
-    A call that used the place during such a wait would be refused by the provider, too.
+    The place is not given away during a wait, because the provider would refuse another call as well.
     """
 
     def __init__(self, model: Model, places: FairSemaphore) -> None:

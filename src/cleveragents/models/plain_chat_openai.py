@@ -157,8 +157,8 @@ def _user_content(text: str, attachments: Sequence[Attachment]) -> str | list[di
 def _reasoning(message: Message, model: str) -> dict[str, str]:
     """Return the reasoning that `model` wrote before its tool calls.
 
-    DeepSeek and Kimi reject a tool loop without it. Servers that never write `reasoning_content` never
-    receive it: some of them reject the field.
+    DeepSeek and Kimi reject a tool loop without it. The field is sent only to servers that write
+    `reasoning_content`, because others may reject it.
     """
     own = [str(thought.block[_REASONING]) for thought in message.thoughts if _is_own(thought, model)]
     return {_REASONING: "".join(own)} if own else {}
@@ -308,7 +308,7 @@ def _call(call: _Call) -> CallChunk:
 
 
 def _taken(said: object, timings: object) -> Usage | None:
-    """Return the usage as far as it is readable. A malformed usage must not discard the answer.
+    """Return the readable part of the usage. A malformed usage does not discard the answer.
 
     Older versions of llama.cpp report cached tokens only in their `timings`, DeepSeek beside the usage.
     """

@@ -1,4 +1,4 @@
-"""Model providers: what the catalogue needs to open a model, and where API keys come from.
+"""Model providers: the description from which the catalogue opens models, and the sources of API keys.
 
 Keys come from the environment or, if absent there, from the keyring. Every key is added to the known secrets
 before a caller receives it. It is passed only to the provider's library, kept in memory only, and never
@@ -122,7 +122,7 @@ class Keys:
         return None
 
     def mask(self, variables: Sequence[str]) -> None:
-        """Add the keys in the environment to the known secrets, although they are not used."""
+        """Add all keys in the environment to the known secrets, including keys that are not used."""
         for variable in variables:
             key = (self._environment.get(variable) or "").strip()
             if key:

@@ -1,9 +1,9 @@
 """Scripts: the answers of a scripted model, as rules.
 
-A rule states when it applies and what it answers; the first rule that applies is used. Matching depends only
-on the conversation, so the same conversation gets the same answer in every process and after every restart.
-Only `times`, `skip` and `every` count requests. They simulate errors that disappear on a retry, and their
-counts live as long as the model or server that uses the script.
+A rule has conditions and an answer; the first rule whose conditions hold is used. Matching depends only on
+the conversation, so the same conversation gets the same answer in every process and after every restart. Only
+`times`, `skip` and `every` count requests. They simulate errors that disappear on a retry, and their counts
+live as long as the model or server that uses the script.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ScriptCondition(_Part):
 
 
 class ScriptedCall(_Part):
-    """A tool call. `raw` replaces the arguments verbatim, so that a script can produce invalid ones."""
+    """A tool call. `raw` replaces the arguments verbatim, so that a script can produce invalid arguments."""
 
     tool: str
     arguments: dict[str, Any] = {}

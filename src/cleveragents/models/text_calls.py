@@ -2,8 +2,8 @@
 
 Small models, and servers that do not parse a model's tool calls, answer with a call in a fenced block, in
 `<tool_call>` tags or as bare JSON, often with single quotes, trailing commas or a missing brace. `calls_in`
-reads such a message. `TextCallingModel` does so for models that do not make native calls, as a list or a
-probe says.
+parses such a message. `TextCallingModel` parses the messages of models that do not make native calls,
+according to the price list or a probe.
 
 The text of a model is hostile input: a file can ask the model to repeat a call. A call that occurs verbatim
 in the model's input is not made, and an incomplete text is never completed.
@@ -85,7 +85,8 @@ class TextCall:
 
 
 def calls_in(text: str, tools: Sequence[str], *, cut_off: bool = False) -> list[TextCall]:
-    """Return the tool calls in the text of a model, in order. `tools` are the names that it may call.
+    """Return the tool calls in the text of a model, in order. `tools` are the names of the tools that the
+    model may call.
 
     A call to a tool that is not in `tools` counts only if the text is clearly meant as a call: in tags, or as
     an object that has only a name and arguments.
@@ -104,7 +105,9 @@ def calls_in(text: str, tools: Sequence[str], *, cut_off: bool = False) -> list[
 
 
 def _regions(text: str) -> list[tuple[int, int, bool]]:
-    """Return the parts of the text that may hold calls, in order: tagged, fenced and bare ones."""
+    """Return the parts of the text that may hold calls, in order: tagged parts, fenced parts and bare
+    objects.
+    """
     tagged = list(_TAGGED.finditer(text))
     fenced = [
         match
@@ -158,7 +161,7 @@ def _calls_within(region: str, offset: int, cut_off: bool) -> Iterator[TextCall]
 
 
 def _extent(text: str, start: int) -> tuple[int, str, bool]:
-    """Return where the object ends, the braces it lacks, and whether it ends inside a string."""
+    """Return the end of the object, its missing braces, and whether it ends inside a string."""
     open_: list[str] = []
     quote = ""
     place = start
@@ -303,7 +306,7 @@ class KeptModes:
     """The probed modes of models, in a JSON file, by server and name.
 
     Any thread and any process may use it. Of two concurrent writers, the later one wins. If a mode is lost,
-    or the file cannot be read or written, the only cost is another probe.
+    or the file cannot be read or written, the model is only probed again.
     """
 
     def __init__(self, path: Path) -> None:

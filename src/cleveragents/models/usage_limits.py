@@ -121,7 +121,7 @@ def _header_seconds(headers: Mapping[str, str], now: datetime) -> Iterator[float
 
 
 def _seconds(value: str, now: datetime) -> float | None:
-    """Return the seconds from now: of a number, a duration (`6m0s`), a date, or a time since 1970."""
+    """Parse a number, a duration (`6m0s`), a date or a Unix time, and return the seconds from now."""
     value = value.strip()
     try:
         number = float(value)
@@ -154,7 +154,7 @@ def _duration(value: str) -> float:
 
 
 def _sound(seconds: float) -> float | None:
-    """Return the seconds, not below 0; None for a time that no provider means."""
+    """Return the seconds, at least 0; None for an absurd time."""
     if not isfinite(seconds) or seconds > _MOST_SECONDS:  # guard: it cannot be waited for
         return None
     return max(seconds, 0.0)

@@ -25,13 +25,13 @@ _ASKED = ("action", "arguments", "actor", "model", "checks", "invariants")
 
 
 class ActionSource(Protocol):
-    """Returns the action with a name, among those available in a resource."""
+    """Returns an action by name, from the actions that a resource offers."""
 
     def __call__(self, name: str, resource: str) -> Action: ...
 
 
 class IncludePatterns(Protocol):
-    """Returns the patterns, configured by a trusted resource, of ignored files to copy into sandboxes."""
+    """Returns the patterns of ignored files to copy into sandboxes, from the config of a trusted resource."""
 
     def __call__(self, resource: str) -> tuple[str, ...]: ...
 
@@ -75,7 +75,7 @@ class ActionStrategist(Struct, frozen=True):
 
 
 def _casting(action: Action, request: Mapping[str, JsonValue]) -> RoleAssignment | None:
-    """Return the actors of the plan: the one that the user named, or those of the action; None if none."""
+    """Return the actors of the plan: the actor that the user named, or the actors of the action, if any."""
     model = str(request.get("model") or "")
     if action.name == GOALS_ACTION and not model:
         return None  # its goals need no actor, and a person resolves their conflicts
@@ -88,7 +88,7 @@ def _casting(action: Action, request: Mapping[str, JsonValue]) -> RoleAssignment
 
 
 def _sub_goals(kept: JsonValue) -> tuple[Task, ...]:
-    """Return the goals that the user listed as tasks, each a sub-plan."""
+    """Return a task for each goal that the user listed. Each task is a sub-plan."""
     goals = [goal for goal in _items(kept) if isinstance(goal, Mapping)]
     numbers = {str(goal["name"]): number for number, goal in enumerate(goals, start=1)}
     return tuple(
@@ -115,7 +115,7 @@ def _step(step: Step, granted: bool) -> StrategyStep:
 
 
 def _told(step: Step) -> str:
-    """Return a name for an unnamed step: its tool and its target."""
+    """Return a label for a step without a name: its tool and its target."""
     path = step.arguments.get("path")
     words = _texts(step.arguments.get("argv")) or ((str(path),) if path else ())
     told = " ".join([step.tool, shlex.join(words)]).strip()

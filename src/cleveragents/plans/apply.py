@@ -1,7 +1,7 @@
 """Apply and undo of a plan's result: merge, check, then change all files or none.
 
-The journal records the changes to the user's files, the plan records its state, and both are written in one
-transaction. `settle` completes or rolls back an apply that a crash interrupted.
+One transaction writes the journal entry with the changes of the user's files, and the new state of the plan.
+`settle` completes or rolls back an apply that a crash interrupted.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class PlanApply(Struct, frozen=True):
         return self.plans.get(plan.id), applied
 
     def _ensure_whole(self, plan: Plan) -> None:
-        """Raise `PlanError` if the files contain both sides of a conflict, or a rebase was interrupted."""
+        """Raise `PlanError` if the result has an open conflict, or if a rebase was interrupted."""
         if self.open_conflicts(plan.id):
             resolve = Remedy("plan.resolve", plan.id, {"take": None, "path": None}, "Resolve each conflict")
             raise PlanError(plan.id, "conflicts are not resolved", (resolve,))
@@ -188,8 +188,8 @@ class PlanApply(Struct, frozen=True):
             raise PlanError(plan.id, "the rebase was interrupted", (again,))
 
     def _ensure_may_apply(self, plan: Plan) -> Strategy:
-        """Return the strategy of a plan whose result may leave the sandbox. Raises `PolicyDenied`,
-        `PlanError`.
+        """Return the strategy of the plan, after checking that its result may be applied or pushed. Raises
+        `PolicyDenied`, `PlanError`.
         """
         ensure_root_plan(plan, "applied")
         strategy = Strategy.from_json(plan.strategy) if plan.strategy is not None else None
@@ -203,10 +203,10 @@ class PlanApply(Struct, frozen=True):
     def commit_apart(self, plan: Plan, message: str) -> str:
         """Commit the result on top of HEAD of the user's repository, and return the commit.
 
-        Neither the plan nor a file, index or branch changes. Raises `PlanError` if the plan has required
-        checks, and neither the tree of the commit nor the result merged with the user's files is the tree
-        that they checked. Raises `StalePlan` if the plan or its result changed meanwhile; `PolicyDenied`,
-        `ApplyConflict`, `ApplyRefused`, `ApplyBusy`.
+        No plan, file, index or branch changes. If the plan has required checks, they must have passed on the
+        tree of the commit, or on the result merged with the user's files; otherwise raises `PlanError`.
+        Raises `StalePlan` if the plan or its result changed meanwhile; `PolicyDenied`, `ApplyConflict`,
+        `ApplyRefused`, `ApplyBusy`.
         """
         strategy = self._ensure_may_apply(plan)
         sandbox = self.sandboxes.open(plan.id)
@@ -239,7 +239,7 @@ class PlanApply(Struct, frozen=True):
         fence: Fence | None = None,
         stop: StopSignal | None = None,
     ) -> tuple[Plan, Applied]:
-        """Undo the plan and return it: remove its changes and keep later ones.
+        """Undo the plan and return it. Its changes are removed, and later changes stay.
 
         Raises the same errors as `apply`. A plan that could not be undone stays applied.
         """
@@ -290,8 +290,8 @@ class PlanApply(Struct, frozen=True):
     def settle(self) -> None:
         """Complete or roll back every apply that a dead process left unfinished, and update its plan.
 
-        An apply and the new state of its plan are completed in one transaction. So a plan that is still
-        applying although no process applies it was rolled back.
+        One transaction completes an apply and moves its plan. So a plan that is in state applying, while no
+        process applies it, was rolled back.
         """
         self.applier.recover()
         for plan in self.plans.list(states=(PlanState.PROCESSING, PlanState.QUEUED), limit=_MOST):
@@ -311,20 +311,22 @@ class PlanApply(Struct, frozen=True):
         return plan
 
     def is_left_half_done(self, plan: Plan) -> bool:
-        """Return whether only `give_up` can end the plan: its interrupted apply could not be settled."""
+        """Return whether the interrupted apply of the plan could not be settled, so that only `give_up` can
+        end it.
+        """
         if self.applier.is_busy_here(plan.resource):
             return False
         return plan.id in self.applier.undecided() or self._is_lost(plan)
 
     def _is_lost(self, plan: Plan) -> bool:
-        """Return whether another machine applies the plan to its own files. If that machine is gone, the
-        apply is never settled.
+        """Return whether the apply belongs to another machine. If that machine is gone, the apply is never
+        settled.
         """
         running = plan.phase is Phase.APPLY and plan.state.running
         return running and remote_of(plan.resource) is None and self.is_elsewhere(plan.id)
 
     def _isolated(self, plan: Plan) -> None:
-        """Settle one plan; a failure is logged and does not stop the others."""
+        """Settle one plan. A failure is logged, so that other plans are still settled."""
         try:
             self._settle(plan)
         except (CleverAgentsError, OSError) as error:
@@ -359,8 +361,8 @@ class PlanApply(Struct, frozen=True):
         return self._move(plan, PlanState.ERRORED, PlanFacts(error=error), fence)
 
     def _take_back_merged(self, plan: Plan, merged: str) -> None:
-        """Restore the recorded content of files in which an interrupted check left the merged result. Any
-        other content is an edit by a person and stays.
+        """Restore the recorded content of files that still have the merged content of an interrupted check.
+        Files with other content were edited by a person and stay.
         """
         sandbox = self.sandboxes.open(plan.id)
         if not sandbox.keeps(merged):
@@ -399,8 +401,8 @@ class PlanApply(Struct, frozen=True):
             self._constrained(self._begin(plan, None, request), refused, request.fence)
 
     def _begin(self, plan: Plan, merged: str | None, request: _Request) -> Plan:
-        """Move the plan to applying. Call it under the lock of the resource: an applying plan whose resource
-        is not locked counts as interrupted.
+        """Move the plan to the state applying. The caller holds the lock of the resource, because an applying
+        plan whose resource is not locked counts as interrupted.
         """
         fence = request.fence
         if request.round == 1:
@@ -428,7 +430,9 @@ class PlanApply(Struct, frozen=True):
             self._move(plan, *obstacle_of(error), _fence_beside(plan, fence))
 
     def _undecided(self, plan: Plan, error: BaseException, fence: Fence | None) -> None:
-        """Record that the outcome of a push is unknown, so that the plan does not count as unapplied."""
+        """Record that the outcome of a push is unknown. The plan then counts neither as applied nor as
+        unapplied.
+        """
         known = plan.phase_state == (Phase.APPLY, PlanState.PROCESSING)
         text = unknown(error)
         if not known or not isinstance(error, RemoteUnreachable) or plan.error == text:
@@ -472,8 +476,8 @@ class PlanApply(Struct, frozen=True):
 
 
 def _fence_beside(plan: Plan, fence: Fence | None) -> Fence | None:
-    """Return the fence, or None for a local directory: there the lock holder owns the apply, even if its job
-    has ended.
+    """Return the fence; None for a local directory, where the holder of the lock owns the apply, even after
+    its job has ended.
     """
     return None if remote_of(plan.resource) is None else fence
 

@@ -1,7 +1,7 @@
 """Decide whether a finished result is applied automatically, and record why it was not applied.
 
-Every process that runs plans without a terminal ends them with `apply_if_allowed`. Objections to a result
-are found before anything is applied, and this module words all of them.
+Every process that runs plans without a terminal ends them with `apply_if_allowed`. All objections to a result
+are found before the apply begins. This module contains their texts.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _MOST_DETAILS = 8_000
 
 
 class ApplyPolicyParts(FamilyParts, Protocol):
-    """The parts of the plan engine that decisions about results need."""
+    """The parts of the plan engine that this module uses."""
 
     @property
     def sandboxes(self) -> Sandboxes: ...
@@ -125,7 +125,7 @@ def reviewer_objection(parts: ApplyPolicyParts, plan: Plan) -> str | None:
 
 def may_apply_unattended(parts: ApplyPolicyParts, plan: Plan, *, yes: bool, tell: Told) -> bool:
     """Return whether a result that passed its checks may be applied without asking. Objections are passed to
-    `tell`. With `yes`, the user has allowed it, whatever the policy says.
+    `tell`. With `yes`, the user has allowed the apply, and the policy does not count.
     """
     wanted = yes or is_apply_allowed(plan)
     objections = held_back(parts, plan)
@@ -140,7 +140,9 @@ def is_apply_allowed(plan: Plan) -> bool:
 
 
 def held_back(parts: ApplyPolicyParts, plan: Plan) -> list[str]:
-    """Return the objections to an automatic apply: the findings of the reviewer, and missing parts."""
+    """Return the objections to an automatic apply: findings of the reviewer, and sub-plans that were left
+    out.
+    """
     objection, without = reviewer_objection(parts, plan), left_out_text(parts, plan)
     said = [] if objection is None else [f"the reviewer rejected the result: {objection}"]
     rest = f"{without}; not applied automatically: apply the plan to take the remaining changes"
@@ -148,8 +150,8 @@ def held_back(parts: ApplyPolicyParts, plan: Plan) -> list[str]:
 
 
 def should_apply(parts: ApplyPolicyParts, plan: Plan) -> bool:
-    """Return whether the plan has a result that is to be applied automatically if its checks and its reviewer
-    do not object.
+    """Return whether the result of the plan should be applied automatically, provided that its checks pass
+    and its reviewer accepts it.
     """
     asked = plan.request.get("apply")
     if plan.phase_state != _DONE or plan.parent_id is not None or asked == "review":
@@ -170,7 +172,8 @@ def apply_if_allowed(
     stop: StopSignal | None = None,
     fence: Fence | None = None,
 ) -> Plan:
-    """Apply the plan if it is done, its policy or its user allows that, and there is no objection.
+    """Apply the plan if it is done, its policy or its user allows an automatic apply, and there is no
+    objection.
 
     Return the plan as it is stored afterwards.
 
@@ -210,8 +213,8 @@ def apply_if_allowed(
 
 
 def _is_passing(parts: ApplyPolicyParts, plan: Plan, error: CleverAgentsError) -> bool:
-    """Return whether the job should try again: the error may be temporary, and the plan stores no lasting
-    reason for the failure.
+    """Return whether the job should try again, because the error may be temporary and the plan stores no
+    other reason for the failure.
     """
     if isinstance(error, (StalePlan, StaleFence)):
         return True  # guard: the other process may have taken us for dead, and no third one follows
@@ -247,7 +250,7 @@ def is_unknown(plan: Plan) -> bool:
 
 
 def merged_tree_of(plan: Plan) -> str | None:
-    """Return the tree that is being checked and applied, if the plan is being applied."""
+    """Return the merged tree of a plan that is being applied; None for other plans."""
     kept = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     return str(kept[MERGED_TREE]) if MERGED_TREE in kept else None
 
@@ -268,7 +271,7 @@ def ensure_no_conflict(plan_id: str, conflicts: Sequence[FileConflict], wanted: 
 
 
 def _in_the_way(error: BaseException) -> JsonValue:
-    """Return the facts that a person needs to understand the failed apply."""
+    """Return the details of a failed apply for a person."""
     if isinstance(error, RemoteUnreachable):
         return freeze({_AWAY: error.location})
     if isinstance(error, ApplyRefused) and error.remedies:

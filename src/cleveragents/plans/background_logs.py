@@ -1,6 +1,6 @@
 """Logs of plans that run without a terminal.
 
-A background process holds a lock on the log of its plan, so other processes can tell that it is alive even
+A background process holds a lock on the log of its plan, which shows other processes that it is alive, even
 while no job of the plan runs.
 """
 

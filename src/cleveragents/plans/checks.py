@@ -1,8 +1,8 @@
 """Checks of a result, and the setup of a sandbox.
 
-A verdict belongs to one tree. A check that passed on a tree need not run on it again. The changes of a check
-in the sandbox are reverted, so they cannot become part of the result. Checks run without the ignored files
-that steps made, because these are not part of the result.
+A verdict belongs to one tree: a check that passed on a tree need not run on that tree again. The changes of a
+check in the sandbox are reverted, so they cannot become part of the result. Checks run without the ignored
+files that steps made, because these are not part of the result.
 
 The setup command runs once per sandbox, or its output comes from the cache.
 """
@@ -114,8 +114,8 @@ class PlanChecks(Struct, frozen=True):
     def _passed(self, plan_id: str, tree: str) -> dict[str, CheckRun]:
         """Return the checks that passed on this tree, by command; they need not run again.
 
-        If the latest run of a check was on another tree, its pass on this tree is recorded again, because the
-        latest run is the one that people see and that decides.
+        If the latest run of a check was on another tree, the earlier pass on this tree is recorded again:
+        people see the latest run, and the latest run decides.
         """
         last: dict[str, CheckRun] = {}
         on_tree: dict[str, CheckRun] = {}

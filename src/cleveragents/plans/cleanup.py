@@ -1,9 +1,9 @@
 """Deletion of plans, and cleanup of the disk space that ended plans still use.
 
 Cleanup removes only sandboxes that are no longer needed: the sandbox of a plan that was applied, undone,
-discarded or cancelled, or that changed nothing. A plan that needs a person (a pending request, or a result
-to review) keeps everything, however old. So does a plan whose sandbox has unrecorded edits, and a sub-plan
-whose result is not yet merged into its parent.
+discarded or cancelled, or that changed nothing. The following plans keep their sandboxes, however old: a plan
+that needs a person (a pending request, or a result to review), a plan with unrecorded edits in its sandbox,
+and a sub-plan whose result is not merged yet.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class PlanCleanup:
     merged_parts: Callable[[str], frozenset[str]] = lambda plan_id: frozenset()
 
     def loss_of(self, plan: Plan) -> str | None:
-        """Return what a deletion of the plan and its sub-plans would lose for good, or None."""
+        """Return a description of the work that a deletion of the plan and its sub-plans would destroy; None
+        if there is none.
+        """
         if not plan.state.ended and self.history.differences(plan.id):
             return "its changes were never applied"
         edited = self._edited(plan)
@@ -103,7 +105,8 @@ class PlanCleanup:
         """Remove the sandboxes of plans that ended `older_than` ago; then those of younger ended plans,
         oldest first, until all sandboxes fit the quota.
 
-        `told` receives the reason why a sandbox stays, `about` the sandbox that is removed next.
+        `told` receives the reason for each sandbox that stays; `about` receives each sandbox before it is
+        removed.
         """
         # Read the sizes first: a sandbox whose plan is not found afterwards has none.
         sizes = dict(self.sandboxes.sizes())
@@ -128,8 +131,8 @@ class PlanCleanup:
 
     def forget_conversations(self, older_than: timedelta, *, dry_run: bool = False) -> Sequence[str]:
         """Delete the conversations of plans that ended `older_than` ago, and return the ids of those plans.
-        Only a resumed run needs its conversation, and these plans never resume. Their decisions, calls and
-        changes are stored elsewhere.
+        Only a resumed run needs its conversation, and an ended plan is not resumed. Decisions, calls and
+        changes of the plans stay.
         """
         cutoff = self.clock.now() - older_than
         said = sorted({thread.partition("/")[0] for thread in self.checkpoints.threads()})
@@ -159,7 +162,7 @@ class PlanCleanup:
         return found
 
     def _is_over(self, plan: Plan, told: Callable[[str], None] | None) -> bool:
-        """Return whether the sandbox of the plan can be removed: nothing in it is still needed."""
+        """Return whether the plan no longer needs its sandbox."""
         if not plan.state.ended and self._is_undecided(plan):
             return False
         edited = self._edited(plan)
@@ -185,7 +188,9 @@ class PlanCleanup:
         return plan.key not in self.merged_parts(parent.id)
 
     def _has_unmerged(self, plan: Plan) -> bool:
-        """Return whether a sub-plan can still resume, which needs this sandbox to start and to merge."""
+        """Return whether a sub-plan can still resume. Such a sub-plan needs the sandbox of its parent to
+        start and to merge.
+        """
         merged = self.merged_parts(plan.id)
         children = self.plans.children(plan.id)
         return any(child.key not in merged and not child.state.ended for child in children)

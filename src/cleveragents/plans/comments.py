@@ -1,8 +1,8 @@
 """Comments on plans: add them, answer them, and send the open ones to the executor as one batch.
 
-A comment is sent in the transaction that gives the plan its next task. So a killed process leaves a comment
-either unsent, or sent with a task that a resume carries out. A comment that arrives while a revision runs is
-unsent, and belongs to the next revision.
+A comment is sent in the transaction that gives the plan its next task. So after a kill, a comment is either
+unsent, or sent together with a task that a resume carries out. A comment that arrives during a revision
+belongs to the next revision.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ class PlanComments(Struct, frozen=True):
         return self.store.answer(plan.id, number, made, now=self.clock.now())
 
     def places(self, plan: Plan, comments: Sequence[Comment]) -> Mapping[int, tuple[int, int] | None]:
-        """Return the present lines of the comments that are on lines, by number; None for outdated ones."""
+        """Return the current lines of all comments on lines, by the number of the comment; None for outdated
+        comments.
+        """
         anchored = [(one.number, one.made.anchor) for one in comments if one.made.anchor is not None]
         if not anchored:
             return {}
@@ -147,9 +149,8 @@ class PlanComments(Struct, frozen=True):
     ) -> Sequence[Comment]:
         """Store the findings of a reviewer as open comments and return them, one for each finding.
 
-        If an open comment has the same text as a finding, that comment is returned, and none is added.
-        Earlier findings of the same reviewer that the review does not repeat are resolved: a reviewer reads
-        the whole result each time.
+        If an open comment has the same text as a finding, that comment is returned, and no comment is added.
+        Earlier findings of the same reviewer that the review does not repeat are marked as resolved.
         """
         texts = [] if accepted else [kept_text(redact_content_text(finding)) for finding in findings]
         mine = [
@@ -174,8 +175,8 @@ class PlanComments(Struct, frozen=True):
 
     def record_answers(self, plan: Plan, actor: str, report: str) -> None:
         """Store the answers to comments in the report of an executor, which may have no tools. A repeated
-        report answers nothing twice; an answer to a comment that was never sent, is settled, or has neither a
-        change nor a reason is left out.
+        report adds no answer twice. An answer is ignored if its comment was never sent or is already settled,
+        or if it has neither a change nor a reason.
         """
         given = answers_in(report)
         every = {one.number: one for one in self.store.of_plan(plan.id)} if given else {}
@@ -204,7 +205,9 @@ class PlanComments(Struct, frozen=True):
         return max(changed, default=None)
 
     def _named(self, plan: Plan, text: str) -> CommentAnchor | None:
-        """Return the anchor of the lines that a finding begins with; None without lines of the result."""
+        """Return the anchor of the lines that a finding names at its beginning; None if it names no lines of
+        the result.
+        """
         named = named_lines(text)
         if named is None or named[2] >= named[1] + MOST_LINES:
             return None
@@ -233,13 +236,13 @@ class PlanComments(Struct, frozen=True):
     def _base(
         self, plan: Plan, sandbox: Sandbox | None, paths: Collection[str]
     ) -> Mapping[str, FileState | None]:
-        """Return the states of these files before the plan changed them; after a rebase, on its new base."""
+        """Return the states of these files in the base of the plan, which a rebase replaces."""
         if sandbox is None or not paths:
             return {}
         return sandbox.base_states(paths, self.result.base(plan, sandbox))
 
     def _states(self, plan: Plan, sandbox: Sandbox | None) -> Mapping[str, FileState | None]:
-        """Return the states of changed files as the diff shows them, those left out included."""
+        """Return the states of all changed files, including files that were left out."""
         states = self.result.history.states(plan.id)
         if sandbox is None:
             return states

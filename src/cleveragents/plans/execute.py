@@ -1,7 +1,8 @@
 """The Execute phase: an executor does the tasks, a reviewer reads the result, the executor fixes findings.
 
-Every run of an actor has a permanent name below the id of its plan. After a crash the plan simply runs again:
-a finished run returns its recorded answer at once, an interrupted one continues after its last finished call.
+Every run of an actor has a permanent name below the id of its plan. After a crash the plan runs again: a
+finished run of an actor returns its recorded answer at once, and an interrupted run continues after its last
+finished call.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _NOT_BY_PEOPLE = ("undo-", "review-", f"{TASK}-")
 
 
 class RecordReview(Protocol):
-    """Stores the findings of a reviewer as comments and returns those that are open, one for each finding."""
+    """Stores the findings of a reviewer as comments and returns the open comments, one for each finding."""
 
     def __call__(
         self, plan: Plan, actor: str, findings: Sequence[str], *, key: str, accepted: bool
@@ -81,10 +82,11 @@ class ExecutePhase:
     def __call__(
         self, ground: ActorPhase, *, rethinks: bool = True
     ) -> tuple[Mapping[str, JsonValue], JsonValue | None]:
-        """Do the tasks, then fix what checks and the reviewer find, as often as the actor says.
+        """Do the tasks, then fix the findings of checks and the reviewer, up to the actor's number of fix
+        attempts.
 
-        Returns the values that the actor left in its state, and the pending request if the plan has to wait.
-        Raises `RethinkNeeded` if the reviewer demands it and `rethinks` is set.
+        Returns the final state of the actor, and the pending request if the plan has to wait. Raises
+        `RethinkNeeded` if the verdict of the reviewer is `rethink` and `rethinks` is set.
         """
         with ExitStack() as stack:
             executor = _TaskExecutor(self, ground, stack)
@@ -144,8 +146,8 @@ class ExecutePhase:
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """The files of the sandbox at one moment, and what the checks say about them. `tests` is the number of
-    tests that pass in the failed checks; None if unknown.
+    """The files of the sandbox at one moment, and the results of their checks. `tests` is the number of
+    passing tests in the failed checks; None if unknown.
     """
 
     failed: int
@@ -163,7 +165,7 @@ class _Version:
 class _TaskExecutor:
     """The executor of one plan. Not thread-safe: used by its job only.
 
-    The stage opens on first use: a plan that only waits for sub-plans starts nothing.
+    The stage opens on first use, so a plan that only waits for sub-plans starts no servers or agents.
     """
 
     def __init__(self, execute_phase: ExecutePhase, ground: ActorPhase, stack: ExitStack) -> None:
@@ -205,9 +207,9 @@ class _TaskExecutor:
         """Return the failures as a task for fix attempt `attempt`, where 0 is the task itself; empty if there
         are none.
 
-        For an actor with `undo_failed_fixes`, changes after which no more tests pass than before are undone,
-        and the failures are those of the files from before. The task then names the lines that were corrected
-        several times without success.
+        For an actor with `undo_failed_fixes`, changes that do not raise the number of passing tests are
+        undone, and the failures of the restored files are returned. The task then names the lines that were
+        corrected several times without success.
         """
         failures = _failures(failed, brief=self.actor.checks_first)
         execution = self._ground.execution
@@ -235,8 +237,9 @@ class _TaskExecutor:
         return _Version(len(failed), tests, states, failures + ("\n\nSome tests pass." if tests else ""))
 
     def _earlier(self, history: PlanHistory) -> tuple[int, _Version | None]:
-        """Return the last attempt that an earlier run of the plan began, -1 if none, and the files from
-        before it. These are the best files, because every attempt starts from the best ones.
+        """Return the number of the last attempt that an earlier run of the plan began (-1 if none), and the
+        files before this attempt. These are the best files so far, because every attempt starts from the best
+        files.
 
         The files are None if their checks did not fail or are unknown, or if a person changed files later.
         """
@@ -278,8 +281,8 @@ class _TaskExecutor:
             self.run(f"resolve-{merge}", conflict_task(of_merge, self._ground.sandbox.content))
 
     def fix(self, part: str, words: str) -> None:
-        """Run the actor once more. If it undoes failed fixes, an attempt without a valid answer is one of
-        them, and the next attempt follows.
+        """Run the actor once more. For an actor with `undo_failed_fixes`, an attempt without a valid answer
+        counts as a failed fix, and the next attempt follows.
         """
         try:
             self.run(part, words)
@@ -306,7 +309,7 @@ def _first_call(part: str, calls: Sequence[ToolCall]) -> ToolCall | None:
 
 
 def _series(ground: ActorPhase) -> str:
-    """Return how the names of the present fix attempts end.
+    """Return the suffix in the names of the current fix attempts.
 
     A return to Strategize, added guidance and reverted work each start a new series of names, because a run
     under the name of a finished run would return its old answer. The number of a series never decreases, also
@@ -343,14 +346,16 @@ def _failures(failed: Sequence[CheckRun], brief: bool) -> str:
 
 
 def _passed_tests(failed: Sequence[CheckRun]) -> int | None:
-    """Return the number of tests that pass in these checks; None if the output of one does not say it."""
+    """Return the number of passing tests in these checks; None if the output of one check does not state
+    it.
+    """
     counts = [passed_tests(run.details) for run in failed]
     return None if None in counts else sum(count or 0 for count in counts)
 
 
 def _only_a_person_fixes(run: CheckRun) -> bool:
     """Return whether the check fails for a reason that no change of files can remove: its program is missing,
-    or it tests other files than those in the sandbox.
+    or it does not test the files in the sandbox.
     """
     if run.verdict is not CheckVerdict.NOT_RUN or not run.details.startswith("could not be run (exit code"):
         return run.verdict in (CheckVerdict.NOT_RUN, CheckVerdict.VOID)

@@ -1,4 +1,4 @@
-"""Trees of plans: which sub-plans a plan has, which are merged, and which need a person."""
+"""Trees of plans: the sub-plans of a plan, the merged sub-plans, and the sub-plans that need a person."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def title_of(plan: Plan) -> str:
 
 
 def title_with_goal(plan: Plan) -> str:
-    """Return the title, followed by the goal if it says more."""
+    """Return the title, followed by the goal if the two differ."""
     title, goal = title_of(plan), _goal_of(plan)
     return title if goal == title else f"{title}: {goal}"
 
@@ -123,8 +123,8 @@ def conflicts_of(parts: FamilyParts, plan: Plan) -> Sequence[MergeConflict]:
 
 
 def left_out_of(parts: FamilyParts, plan: Plan) -> list[tuple[str, str]]:
-    """Return the name and the reason of each part that the result lacks because a sub-plan was cancelled. The
-    list includes the missing parts of sub-plans.
+    """Return the name and the reason of each sub-plan that is missing in the result because it, or a sub-plan
+    that it needs, was cancelled. The list includes missing sub-plans of sub-plans.
     """
     if not wanted_parts(plan):
         return []
@@ -143,7 +143,7 @@ def left_out_text(parts: FamilyParts, plan: Plan) -> str:
 
 
 def count_of_parts(parts: FamilyParts, plan: Plan) -> str:
-    """Return `3/5`: how many of the planned sub-plans are done; empty if there are none."""
+    """Return the number of finished and of planned sub-plans, as in `3/5`; empty if there are none."""
     children = parts.plans.children(plan.id)
     wanted = max(wanted_parts(plan), len(children))
     done = sum(child.phase_state == _DONE for child in children)
@@ -151,8 +151,8 @@ def count_of_parts(parts: FamilyParts, plan: Plan) -> str:
 
 
 def parts_of(parts: FamilyParts, plan: Plan) -> list[dict[str, JsonValue]]:
-    """Return a row for each sub-plan in the order of the strategy, including those that have not started,
-    then the sub-plans of corrected decisions.
+    """Return a row for each sub-plan, started or not, in the order of the strategy, then a row for each
+    sub-plan of a corrected decision.
     """
     known = {child.key: child for child in parts.plans.children(plan.id)}
     merged = _merged(parts, plan.id)

@@ -1,16 +1,16 @@
 """The history of a plan, read from its records: file states, the result, and the time spent.
 
-The records are the truth and the sandbox follows them: after an interruption it is restored to match. Records
-are never removed; a rollback is one more entry that leads back. The result of a plan is the sum of its
-recorded changes, less those that the reviewer left out.
+The records are authoritative: after an interruption, the sandbox is restored to match them. Records are never
+removed; a rollback adds an entry that reverts earlier ones. The result of a plan is the sum of its recorded
+changes, without the changes that a person left out.
 
 A rebase moves the base of a plan: from then on its changes are those since the files of the repository that
-the rebase merged. The sandbox keeps the base that it was created with, and all records start from that one.
-So a rollback of the rebase restores the earlier base.
+the rebase merged. The sandbox keeps its original base, and all records start from the original base. So a
+rollback of the rebase restores the earlier base.
 
-A tree of plans spends the time in which at least one of its calls runs. Plans that run at the same time share
-that time, and while all of them wait none is spent. A running call counts until now. If its worker is silent,
-it counts until shortly after the last heartbeat.
+A tree of plans spends the time in which at least one of its calls runs. Time in which several plans run
+counts once, and time in which all of them wait does not count. A running call counts until now; if its worker
+is silent, the call counts until shortly after the last heartbeat.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class PlanHistory:
         self._calls = calls
 
     def changes(self, plan_id: str, *, after: str | None = None) -> Sequence[RecordedChange]:
-        """Return every recorded change of the plan, in the order in which its changesets started; with
-        `after`, only those of changesets that started after that one.
+        """Return every recorded change of the plan, in the order in which the changesets started. With
+        `after`, return only changes of changesets that started after the changeset `after`.
         """
         return [
             change
@@ -85,7 +85,9 @@ class PlanHistory:
         ]
 
     def differences(self, plan_id: str, fold: ChangeFold | None = None) -> Mapping[str, Difference]:
-        """Return the total difference from the base. With a `fold`, reads only changes that it lacks."""
+        """Return the total difference from the base. With a `fold`, reads only changes that the fold does not
+        have yet.
+        """
         return (fold or ChangeFold()).caught_up(self._changesets, plan_id)
 
     def states(self, plan_id: str, fold: ChangeFold | None = None) -> dict[str, FileState | None]:
@@ -100,7 +102,9 @@ class PlanHistory:
         return sandbox.base if rebase is None else MergeOutcome.of_call(rebase).theirs
 
     def own_states(self, plan_id: str, sandbox: Sandbox) -> dict[str, FileState | None]:
-        """Return the state of every file that the plan changed since its base, the one of the last rebase."""
+        """Return the state of every file that the plan changed since its base, which is the base of the last
+        rebase, if any.
+        """
         states, base = self.states(plan_id), self.base(plan_id, sandbox)
         if base == sandbox.base:
             return states
@@ -158,8 +162,8 @@ class PlanHistory:
         """Return all calls in order. Calls that a rollback undid, or that are to be made again, have the
         state REVERTED.
 
-        This state is computed here instead of stored, so that a rollback takes effect in one step, and a
-        rollback that is itself undone has no effect.
+        This state is computed, not stored. So a rollback takes effect in one step, and a rollback that is
+        itself undone has no effect.
         """
         calls = self._calls.of_plan(plan_id)
         rewrites = [call for call in calls if call.step is None]
@@ -191,7 +195,7 @@ class PlanHistory:
 
 
 def named(paths: Iterable[str]) -> str:
-    """Return the first few paths, and how many more there are."""
+    """Return the first few paths and the number of further ones, as text."""
     first = list(paths)
     more = f" and {len(first) - _NAMED} more" if len(first) > _NAMED else ""
     return ", ".join(first[:_NAMED]) + more
@@ -200,8 +204,8 @@ def named(paths: Iterable[str]) -> str:
 def restore_states(sandbox: Sandbox, states: Mapping[str, FileState | None]) -> None:
     """Restore the sandbox so that it differs from its base only in these file states.
 
-    The caller holds `sandbox.writing()`. Ignored files stay as they are. Files that cannot be recorded, and
-    therefore could not be restored later, are moved to a directory beside the sandbox.
+    The caller holds `sandbox.writing()`. Ignored files stay as they are. Files that cannot be recorded are
+    moved to a directory beside the sandbox, because they could not be restored later.
     """
     try:
         found = sandbox.scan()
@@ -301,8 +305,8 @@ class PlanResult(Struct, frozen=True):
         return self.states(plan, sandbox, every_hunk=True), base
 
     def ensure_decided(self, plan: Plan, sandbox: Sandbox) -> None:
-        """Raise `NeedsHuman` if a hunk was left out and its file changed afterwards, without a new verdict:
-        the result may contain the hunk again. Raises `PlanError`.
+        """Raise `NeedsHuman` if a hunk was left out, its file changed afterwards, and there is no new
+        verdict. The result may contain the hunk again. Raises `PlanError`.
         """
         lapsed = self.lapsed_hunks(plan, sandbox)
         if lapsed:
@@ -356,7 +360,9 @@ class PlanResult(Struct, frozen=True):
         self.reviews.set(Review(plan.id, kind, subject, accepted), now=self.clock.now())
 
     def _ensure_after_rebase(self, plan: Plan, changeset_id: str) -> None:
-        """Raise `PlanError` for a changeset up to the last rebase, which merged it with others."""
+        """Raise `PlanError` for a changeset from before the last rebase, because the rebase merged it with
+        others.
+        """
         rebase = last_rebase(self.history.calls(plan.id))
         if rebase is None:
             return

@@ -1,8 +1,8 @@
 """Actions of a person on plans: create, approve, answer, cancel, resume, discard.
 
-A running plan belongs to the job that runs it. A cancel is therefore sent to the job, and the owner of the
-job moves the plan. This module moves the plan only if no owner is alive. `reconciled` updates a plan whose
-job ended without moving it.
+A running plan belongs to the job that runs it, so a cancel is sent to the job, and the worker that owns the
+job moves the plan. This module moves the plan only if no such worker is alive. `reconciled` updates a plan
+whose job ended without moving it.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class PlanLifecycle(Struct, frozen=True):
 
         If the plan failed at a call, that call is made again; earlier calls are not. A job of the plan that
         has no owner is reused, because a second job would compete with it. With `model`, the actors of the
-        plan use that model from now on. Its sub-plans resume as well, except cancelled sub-plans that the
-        error of the plan names.
+        plan use that model from now on. Its sub-plans are resumed as well, except the cancelled sub-plans
+        that the error of the plan names.
 
         Raises `PlanError` if the plan runs, waits for approval, is being cancelled, is merged or has ended;
         `NeedsHuman` if its sandbox has unrecorded edits.
@@ -225,8 +225,8 @@ class PlanLifecycle(Struct, frozen=True):
     def reply(self, plan: Plan, text: str, question: str | None = None) -> Plan:
         """Answer the pending question of an actor and queue the plan.
 
-        Raises `PlanError` if no question is pending, if it is not the one named `question`, or if the answer
-        is not one of its choices.
+        Raises `PlanError` if no question is pending, if the pending question has another name than
+        `question`, or if the answer is not one of its choices.
         """
         plan = self.plans.get(plan.id)
         waited = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
@@ -286,7 +286,7 @@ class PlanLifecycle(Struct, frozen=True):
     def cancel_children(self, plan: Plan, reason: str) -> None:
         """Cancel every unfinished plan below this one.
 
-        Call it after the plan itself has ended: then it gets no more sub-plans, and none is missed.
+        Call this after the plan itself has ended, because an ended plan gets no more sub-plans.
         """
         for child in self.plans.children(plan.id):
             if child.phase_state != (Phase.EXECUTE, PlanState.COMPLETE):
@@ -324,8 +324,8 @@ class PlanLifecycle(Struct, frozen=True):
     def queue(
         self, plan: Plan, more: Mapping[str, JsonValue] | None = None, *, wanted: PhaseState | None = None
     ) -> Plan:
-        """Queue a job that continues the plan, from where it is or from `wanted`. `more` is added to the
-        payload of the job. Raises `IllegalPlanMove`; `StalePlan` if the plan moved since it was read.
+        """Queue a job that continues the plan, from its current phase or from `wanted`. `more` is added to
+        the payload of the job. Raises `IllegalPlanMove`; `StalePlan` if the plan moved since it was read.
         """
         return self.queueing.queue(plan, more, wanted=wanted)
 
@@ -374,7 +374,7 @@ class PlanLifecycle(Struct, frozen=True):
 
     def all_reconciled(self, plans: Sequence[Plan]) -> list[Plan]:
         """Reconcile many plans. The cost depends on the number of unfinished plans. A plan that cannot be
-        reconciled is returned as it was, with an `error` that says why.
+        reconciled is returned unchanged, with the reason as its `error`.
         """
         unfinished = self.queueing.unfinished_jobs()
         children: dict[str, Sequence[Plan]] = {}
@@ -405,8 +405,8 @@ class PlanLifecycle(Struct, frozen=True):
             return replace(plan, error=f"the state of the plan could not be updated: {error}")
 
     def _resume_children(self, plan: Plan, model: str | None) -> None:
-        """Resume the sub-plans that failed, lost their worker, or wait for something that a person has
-        provided.
+        """Resume the sub-plans that failed, that lost their worker, or whose pending request a person has
+        answered.
         """
         for child in self._children_wanted(plan):
             child = self._settled(self.reconciled(child))
@@ -454,8 +454,8 @@ class PlanLifecycle(Struct, frozen=True):
 
     def _let_go(self, job: Job | None) -> None:
         """End the job of a plan that no longer needs one, unless the owner of the job is alive and will end
-        it. A job of a shared queue is left to the worker that claims it next, because the worker also decides
-        what happens to the result.
+        it. A job of a shared queue is left to the worker that claims it next, because this worker also
+        applies the result or leaves it for review.
         """
         if job is None or job.state.ended or job.queue or self._is_at_work(job):
             return
@@ -466,8 +466,8 @@ class PlanLifecycle(Struct, frozen=True):
     def _end_calls(self, plan: Plan, state: PlanState, error: str) -> None:
         """End the open calls of a plan that is cancelled or discarded, and record their changes.
 
-        Call it before the plan moves: after a crash in between, the next process repeats it. The open calls
-        of a plan that is only stopped stay open; a resume makes them again.
+        Call this before the plan moves, so that after a crash the next process repeats the call. The open
+        calls of a plan that is only stopped stay open; a resume makes them again.
         """
         if state is PlanState.REJECTED:
             self.sandbox_edits.end_calls(plan, "the plan was discarded")
@@ -500,7 +500,7 @@ class PlanLifecycle(Struct, frozen=True):
 
 
 def _is_settled(plan: Plan) -> bool:
-    """Return whether the plan has not started, is complete or failed, so that there is nothing to stop."""
+    """Return whether there is nothing to stop: the plan has not started, is complete or has failed."""
     if plan.phase is Phase.ACTION:  # guard: a failed plan in this phase could not be resumed
         return True
     return plan.state is PlanState.ERRORED or plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE)

@@ -1,8 +1,8 @@
 """Records the output of running plans for viewers in other processes.
 
 The threads of a plan only append to a list. One thread of the recorder masks and stores the pieces a few
-times a second. A plan never waits for that: if output arrives faster than it can be stored, the oldest pieces
-are dropped and the gap is reported.
+times a second. A plan never waits for the recorder: if output arrives faster than it can be stored, the
+oldest pieces are dropped and the gap is reported.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class OutputRecorder:
         self._thread.start()
 
     def close(self) -> None:
-        """Store what was reported, and stop. A second call does nothing."""
+        """Store all reported output, and stop. A second call does nothing."""
         self._thread.stop()
         if self._thread.join(_CLOSE_SECONDS):
             for plan_id in [*self._told, *self._texts]:
@@ -113,8 +113,8 @@ class OutputRecorder:
 
     def settle(self, plan_id: str, seconds: float = _SETTLE_SECONDS) -> None:
         """Mark the end of a job, and wait until its output is stored, so that a client that sees the end of
-        the job finds all of its output. Waits at most `seconds`; output that could not be stored by then
-        follows.
+        the job finds all of its output. Waits at most `seconds`; output that is not stored by then is stored
+        later.
         """
         stored = threading.Event()
         with self._lock:
@@ -331,7 +331,7 @@ class PlanWatch(Struct, frozen=True):
 
 
 def joined(first: PlanWatch, second: PlanWatch) -> PlanWatch:
-    """Return a watch that passes everything to both, in this order."""
+    """Return a watch that passes every report to both watches, in this order."""
     return PlanWatch(
         _to_both(first.progress, second.progress),
         _to_both(first.on_output, second.on_output),

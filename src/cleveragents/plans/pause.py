@@ -57,8 +57,8 @@ def waiting_in(phase: Phase) -> tuple[PhaseState, ...]:
 
 
 class PlanPause(Struct, frozen=True):
-    """Pauses plans. Stateless: any thread and process may pause any plan. If the plan moves meanwhile, it is
-    read again and the pause repeated.
+    """Pauses plans. Stateless: any thread and process may pause any plan. If the plan moves meanwhile, the
+    plan is read again, and the pause is repeated.
     """
 
     plans: SqlPlanStore
@@ -171,8 +171,8 @@ class PlanPause(Struct, frozen=True):
 
 
 def _way_down(plan: Plan) -> tuple[PhaseState, ...]:
-    """Return the moves that bring the plan to `waiting`; none if it is at rest. A plan that already waits for
-    sub-plans or for a usage limit is moved, too, because it would continue by itself.
+    """Return the moves that bring the plan to `waiting`; none if no process will continue it. A plan that
+    waits for sub-plans or for a usage limit is moved, too, because it would continue by itself.
     """
     if waits_for_sub_plans(plan) or is_parked(plan):
         return waiting_in(plan.phase)

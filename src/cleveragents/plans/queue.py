@@ -65,8 +65,8 @@ class PlanQueue(Struct, frozen=True):
     def queue(
         self, plan: Plan, more: Mapping[str, JsonValue] | None = None, *, wanted: PhaseState | None = None
     ) -> Plan:
-        """Submit a job that continues the plan from where it is or from `wanted`, and return the moved plan.
-        `more` is added to the payload of the job.
+        """Submit a job that continues the plan from its current phase or from `wanted`, and return the moved
+        plan. `more` is added to the payload of the job.
 
         Raises `IllegalPlanMove`; `StalePlan` if the plan moved since it was read; `QueueFull` for a new plan
         if the queue is full.
@@ -122,8 +122,8 @@ class PlanQueue(Struct, frozen=True):
             raise
 
     def taken_up_by(self, job_id: str, plan: Plan) -> Plan:
-        """Return the plan for a job that was claimed. If the submitter has not moved the plan yet, or died
-        before it did, the plan is moved here.
+        """Return the plan of a claimed job. If the submitter has not moved the plan yet, or died before, this
+        call moves the plan.
         """
         if plan.job_id == job_id:
             return plan
@@ -139,8 +139,8 @@ class PlanQueue(Struct, frozen=True):
     def wake(self, plan: Plan) -> None:
         """Queue the parent of a sub-plan that came to rest, if the parent waits for its sub-plans.
 
-        A sub-plan comes to rest first and then calls this. A parent starts to wait first and then reads its
-        sub-plans again. So at least one of the two notices the other.
+        A sub-plan first comes to rest (it ends or needs a person) and then calls this method. A parent first
+        begins to wait and then reads its sub-plans again. So at least one of the two notices the other.
         """
         if plan.parent_id is None:
             return
@@ -159,8 +159,8 @@ class PlanQueue(Struct, frozen=True):
         return waits
 
     def woken(self, parent: Plan, children: Sequence[Plan]) -> Plan:
-        """Return the parent; queue it first if it waits for its sub-plans and one of these came to rest after
-        the parent began to wait.
+        """Return the parent. If it waits for its sub-plans, and a sub-plan came to rest after the parent
+        began to wait, queue the parent first.
         """
         if not waits_for_sub_plans(parent) or not has_news(parent, children):
             return parent

@@ -148,10 +148,10 @@ class PlanRun:
     faults: FaultPoints = field(default_factory=NoFaults)
 
     def __call__(self, job: AsyncJob) -> JsonValue | HandedOn:
-        """Run the plan until it ends or needs a person; with `one_phase`, only to the end of its phase.
+        """Run the plan until it ends or needs a person; with `one_phase`, only until the current phase ends.
 
-        Return its phase and state. If the plan waits for the reset of a usage limit, hand the job on until
-        then.
+        Return the phase and state of the plan. If the plan waits for the reset of a usage limit, its job is
+        queued until the reset.
         """
         plan = self.plans.get(str(job.payload["plan_id"]))
         plan = self.lifecycle.queueing.taken_up_by(job.id, plan)
@@ -176,7 +176,8 @@ class PlanRun:
 
     def _rests(self, plan_id: str) -> None:
         """Wake the parent of a plan that came to rest, and cancel the sub-plans of a cancelled plan. Runs at
-        the end of every attempt, also on behalf of an earlier attempt that was killed before this step.
+        the end of every attempt, so that it also makes up for an earlier attempt that was killed before this
+        step.
         """
         plan = self.plans.get(plan_id)
         if plan.state is PlanState.CANCELLED:
@@ -213,7 +214,7 @@ class PlanRun:
             raise
 
     def _park(self, held: OwnedPlan, limited: UsageLimited) -> None:
-        """Let the plan wait for the reset of the usage limit; fail it if that takes too long."""
+        """Let the plan wait for the reset of the usage limit; fail the plan if the reset is too far away."""
         plan, most = held.plan, self.usage_limit_seconds
         wait = wait_seconds(limited.retry_after_seconds, held.waits, most)
         if wait is None:
@@ -230,8 +231,8 @@ class PlanRun:
         self.faults.reach("plan.park.after")
 
     def _wake(self, held: OwnedPlan) -> None:
-        """Queue a plan that waited for the reset of a usage limit, as a resume does. Of a resume and this
-        call, one moves the plan, and the other is refused.
+        """Queue a plan that waited for the reset of a usage limit, as a resume does. If both happen at once,
+        only one moves the plan, and the other is refused.
         """
         plan = held.plan
         if not is_parked(plan):
@@ -304,7 +305,7 @@ class PlanRun:
         return thinks
 
     def _terms(self, plan: Plan) -> Strategy:
-        """Return the strategy that Strategize completes: the stored one, if the plan already has one."""
+        """Return the strategy that Strategize completes: the stored strategy, if the plan has one."""
         if plan.strategy is not None:
             return Strategy.from_json(plan.strategy)
         made = self.make_strategy(plan)
@@ -319,7 +320,9 @@ class PlanRun:
         return Isolation.of(self.checks(Path(plan.resource)).commands.isolates)
 
     def _ensure_wanted(self, held: OwnedPlan) -> None:
-        """Raise `Cancelled` if the parent plan was cancelled, in case the cancel missed this plan."""
+        """Raise `Cancelled` if the parent plan was cancelled, because the cancel may have
+        missed this plan.
+        """
         parent_id = held.plan.parent_id
         if parent_id is not None and self.plans.get(parent_id).state is PlanState.CANCELLED:
             held.end(PlanState.CANCELLED, f"cancelled: the parent plan {parent_id} was cancelled")
@@ -434,7 +437,9 @@ class PlanRun:
         return checks.run(work.strategy.checks, ground, progress=self.watch(plan).progress)
 
     def _ground(self, work: _Work, execution: ToolExecution | None = None) -> ActorPhase:
-        """Return the phase as actors see it; without an `execution` they can only read."""
+        """Return the data that actors need in the current phase. Without an `execution`, the actors can only
+        read.
+        """
         from cleveragents.plans.actors.actor_stage import ActorPhase
 
         def run_checks() -> Sequence[CheckRun]:
@@ -494,13 +499,15 @@ def _told(plan: Plan, left: Mapping[str, JsonValue] | None = None) -> JsonValue:
 
 
 def _answer_in(values: Mapping[str, JsonValue]) -> str | None:
-    """Return the answer of a plan, from the values that its executor left."""
+    """Return the answer of a plan, from the final state of its executor."""
     report = report_in(values)
     return None if report is None else _cut(report)
 
 
 def _cut(text: str) -> str:
-    """Mask the text, then cut it to the maximum length: half a secret would not be recognized."""
+    """Mask the text, then cut it to the maximum length. (A secret that is cut first would not be
+    recognised.)
+    """
     masked = redact_text(text)
     if len(masked) <= _LONGEST_ANSWER:
         return masked
@@ -521,8 +528,8 @@ class OwnedPlan:
     waits: UsageWaits = field(default_factory=UsageWaits)
 
     def begin(self, isolation: Isolation) -> Plan:
-        """Start the phase, or take it over from a worker that died, whose version of the plan is then stale.
-        `isolation` is that of the commands of this run.
+        """Start the phase, or take it over from a worker that died; the version of the plan that the dead
+        worker held becomes stale. `isolation` is the isolation of this run's commands.
         """
         self.move(self.plan.phase, PlanState.PROCESSING, PlanFacts(isolation=isolation, answer=""))
         return self.plan

@@ -131,9 +131,9 @@ class SandboxEdits(Struct, frozen=True):
             return self._brought_over(plan_id, edits, sandbox)
 
     def ensure_taken_in(self, plan: Plan) -> None:
-        """Raise `NeedsHuman` if the sandbox has unrecorded edits, which a run would throw away.
+        """Raise `NeedsHuman` if the sandbox has unrecorded edits, which a run would discard.
 
-        The sandbox is locked meanwhile, so the changes of another run or rollback do not count as edits.
+        The sandbox is locked during the check, so changes of another run or rollback do not count as edits.
         Raises `PlanError`, `StalePlan` if the plan continued meanwhile.
         """
         with suppress(SandboxMissing), self.idle(plan) as sandbox:
@@ -141,7 +141,8 @@ class SandboxEdits(Struct, frozen=True):
 
     def take_back_failure(self, plan: Plan) -> ToolCall | None:
         """Mark the call at which the plan failed, so that a resume makes it again. The sandbox is rolled back
-        to the checkpoint of the call, unless edits were recorded since; then the current files are used.
+        to the checkpoint of the call, unless edits were recorded since; in that case the current files are
+        used.
 
         Return None if the plan did not fail at a call. Raises `NeedsHuman` if there are unrecorded edits.
         """
@@ -157,7 +158,7 @@ class SandboxEdits(Struct, frozen=True):
 
     @contextmanager
     def unmerged(self, plan: Plan) -> Iterator[None]:
-        """Keep a sub-plan from being merged during the block, in which a person acts on it.
+        """Prevent the merge of a sub-plan during the block, in which a person acts on it.
 
         Raises `PlanError` if it is already merged, because the action would have no effect; `SandboxBusy`.
         """
@@ -186,8 +187,8 @@ class SandboxEdits(Struct, frozen=True):
             yield
 
     def settle(self, plan_id: str, sandbox: Sandbox) -> None:
-        """Finish interrupted rewrites; a rebase that had not decided on its tree never happened. The caller
-        holds `sandbox.writing()`.
+        """Finish interrupted rewrites. An interrupted rebase whose result was not stored yet is undone. The
+        caller holds `sandbox.writing()`.
         """
         for call in self.history.calls(plan_id):
             if call.tool in (ROLLBACK, REREAD) and call.state is CallState.STARTED:

@@ -3,7 +3,7 @@
 A corrected plan goes through Strategize again. Each round is a separate run of the actor, named by its
 number. The number counts the corrections, so after a crash the same round continues.
 
-Answers of models are read leniently: models miscount, and add keys that were not requested.
+Answers are parsed leniently, because models miscount, and add keys that were not requested.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class StrategizePhase:
         return frozenset(str(c.key) for c in self.plans.children(plan.id) if can_continue(c)) - carrying
 
     def _room(self, plan: Plan) -> int:
-        """Return how many more sub-plans the plan may have."""
+        """Return the number of sub-plans that the plan may still create."""
         if plan.depth >= self.limits.depth:  # guard: a strategist is not offered sub-plans that are too deep
             return 0
         return max(0, self.limits.fan_out - len(self.plans.children(plan.id)))
@@ -175,7 +175,7 @@ def decisions_in(
     """Return the decisions of an answer, numbered from `first`.
 
     A decision may name a parent, which must be in `held` or come before it in the answer. Otherwise the
-    parent of the first decision is `parent`, and that of all others is the first decision.
+    parent of the first decision is `parent`, and the parent of every other decision is the first decision.
     """
     made = []
     for number, entry in enumerate(_objects(said), start=first):

@@ -12,9 +12,9 @@ Isolation does not cover the kernel's other interfaces, CPU time, memory, disk s
 /etc/passwd. With `network`, the command reaches every service that listens on this machine, including
 abstract sockets.
 
-The seccomp filter is assembled here as classic BPF for x86-64 (including 32-bit programs) and 64-bit ARM;
-other architectures get no filter. Kernel vulnerabilities are often found in the denied calls, and building
-and testing software needs none of them. A denied call fails with EPERM. `clone3` fails with ENOSYS, because a
+The seccomp filter is assembled as classic BPF for x86-64 (including 32-bit programs) and 64-bit ARM; other
+architectures get no filter. Kernel vulnerabilities are often found in the denied calls, and building and
+testing software needs none of them. A denied call fails with EPERM. `clone3` fails with ENOSYS, because a
 filter cannot see its flags; the C library then falls back to `clone`. Creating a socket of a family that
 network namespaces do not cover fails with EAFNOSUPPORT.
 """
@@ -305,7 +305,7 @@ def arguments_for(
 ) -> list[str]:
     """Return bubblewrap's options for a command. Without `home`, its home directory is empty.
 
-    Later options cover earlier ones, so their order matters.
+    The order matters, because later mounts cover earlier mounts.
     """
     system = tuple(map(Path, (*_SYSTEM, *_OFTEN_LINKS)))
     # guard: only our own PATH decides; a command or an agent can set any PATH
@@ -346,7 +346,7 @@ def _covered(hidden: Iterable[Path], shown: Iterable[Path]) -> Iterator[Path]:
 
 def _trees(command: Command) -> Iterator[str]:
     """Yield the options for the mounts that the caller requested. Outer directories come first, because an
-    inner mount must cover the outer one.
+    inner mount must cover the outer mount.
     """
     trees = dict.fromkeys(spellings(command.readable), "--ro-bind-try")
     trees |= dict.fromkeys(spellings([command.root]), "--bind")

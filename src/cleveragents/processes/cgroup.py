@@ -7,7 +7,7 @@ markers in their environment.
 
 A cgroup's name identifies the process that created it and the attempt, so any later process can end the
 cgroups of a dead creator. The guard imports this module, so the module imports little. The guard itself stays
-outside the cgroup, so that it survives to remove it.
+outside the cgroup, so that it survives the kill and can remove the cgroup.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def end_cgroups_of(attempt: str) -> None:
 
 
 def end_stale_cgroups() -> None:
-    """End the cgroups whose creators are dead. Those of other machines and namespaces are left alone."""
+    """End the cgroups whose creators are dead. The cgroups of other machines and namespaces
+    are left alone.
+    """
     from cleveragents.processes.passthrough import owner_lives
 
     for cgroup in _all_cgroups():

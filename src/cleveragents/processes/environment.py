@@ -1,6 +1,6 @@
 """The environment variables of a command: few, and none that could hold a secret of the user.
 
-Variables are chosen by name, not filtered by content: an unknown variable is not passed on. Our own variables
+Only variables with known names are passed on; their content does not matter. Our own variables
 (`CLEVERAGENTS_*`) are not passed on even if allowed by name, because the server's token is among them; only
 the markers that identify a command's attempt are added.
 """
@@ -102,8 +102,9 @@ def command_environment(
 
 
 def installations(inherited: Mapping[str, str]) -> dict[str, Path]:
-    """Return the directories of tools that are installed neither on PATH nor beside it, by the variable that
-    names them."""
+    """Return the directories of tools that are installed neither on PATH nor beside it, by the variables that
+    name these directories.
+    """
     home = Path(inherited.get("HOME") or Path.home())
     named = {name: Path(inherited.get(name) or home / place) for name, place in _INSTALLATIONS.items()}
     return {name: place for name, place in named.items() if is_directory(place)}

@@ -123,7 +123,7 @@ class _Guard:
                 return  # not delegated to this user: the command runs without a cgroup
 
     def _tidy_up(self) -> None:
-        """Remove what a dead caller could not remove."""
+        """Remove the cgroup and the private directory in place of a dead caller."""
         sys.path[:0] = [path for path in self.program["path"] if path not in sys.path]
         cgroup, private = self.program.get("cgroup"), self.program["private"]
         if cgroup is not None:
@@ -248,7 +248,7 @@ class _Guard:
         self.cause = self.cause or ("parent" if gone else "signal")
 
     def _reap(self) -> bool:
-        """Reap dead children, adopted ones included; return True if no child is left."""
+        """Reap dead children, including adopted children; return True if no child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -275,7 +275,9 @@ class _Guard:
             self._kill_tree()
 
     def _ask(self, seconds: float) -> None:
-        """Send SIGTERM to each process, new ones included, until all have exited or `seconds` have passed."""
+        """Send SIGTERM to each process, including new processes, until all have exited or `seconds` have
+        passed.
+        """
         try:
             import psutil
 

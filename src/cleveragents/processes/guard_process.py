@@ -1,6 +1,6 @@
 """The caller's side of a guard: the control pipe, the command's output and the report.
 
-Only the end of a long output is kept, since that is where a command reports its errors.
+Only the end of a long output is kept, because commands report their errors there.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ class OutputTail:
             self._tell(chunk)
 
     def finish(self) -> tuple[str, int]:
-        """Return the text and the number of missing bytes; if any are missing, the first line says so."""
+        """Return the text and the number of missing bytes. If bytes are missing, the first line is a note."""
         kept = bytes(self._kept) + self._masked.rest.encode("latin-1")
         start = max(len(kept) - self._limit, 0)
         if start:

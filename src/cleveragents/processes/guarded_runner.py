@@ -5,8 +5,8 @@ descriptors, limited time and output, and the end of all its processes. But it c
 user can, use the network, and read the memory and variables of the user's other processes.
 
 No mode can end a process that another program started on the command's behalf (a container daemon, systemd,
-cron), or undo what was sent over an allowed network. If the guard itself is killed by force, processes that
-both detached and emptied their environment are ended only with bubblewrap or a cgroup.
+cron), or take back data that was sent over an allowed network. If the guard itself is killed by force,
+processes that both detached and emptied their environment are ended only with bubblewrap or a cgroup.
 
 The module also lists the inputs of a command for cache keys. Every field of a `Command` counts unless it is
 listed in `WITHOUT_EFFECT` with a reason, so a new field counts by default.

@@ -2,9 +2,9 @@
 
 An "editable" package leads Python back to the directory it was installed from: by a .pth file, an import
 hook, a link, or because the virtual environment itself lies in the checkout. A check in a sandbox would then
-pass or fail for unchanged code. So this module asks every interpreter that the check could use where it would
-import from, and runs it exactly like the check. An interpreter that does not answer also makes the check
-worthless: the tested files are unknown.
+pass or fail for unchanged code. So this module runs every interpreter that the check could use, exactly like
+the check, and asks it for the directories that it would import from. If an interpreter does not answer, the
+check does not count either, because the tested files are unknown.
 """
 
 from __future__ import annotations

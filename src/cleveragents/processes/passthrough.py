@@ -1,9 +1,9 @@
 """Passthrough: the user's files and variables that a command may see.
 
-Files are copied, so that nothing the command writes reaches the originals. The copies hold what is needed to
-identify the user, not the whole home. The values of passed variables are masked in all output of the command,
-whatever their names; values that may be secrets are masked in everything that this process shows from then
-on. Masking cannot find a value that a program encodes or splits before it prints it.
+Files are copied, so that nothing the command writes reaches the originals. Only the named files are copied,
+such as settings and logins, not the whole home. The values of passed variables are masked in all output of
+the command, whatever their names; values that may be secrets are masked in everything that this process shows
+from then on. A value that a program encodes or splits before printing is not masked.
 
 Without isolation, a private directory takes the place of the command's home and temporary files. Its name
 identifies the process that created it, so it can be removed once that process is dead.

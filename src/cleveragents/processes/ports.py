@@ -80,7 +80,7 @@ class CommandOptions(Struct, frozen=True, kw_only=True):
 
 
 class Command(Struct, frozen=True):
-    """A program to run, and what it may see.
+    """A program to run, with the files, variables and network that it may use.
 
     `root` is the sandbox's tree, the only writable place besides a private temporary directory; the command
     starts in `directory`, inside `root`. `readable` lists further directories it may read, such as the object

@@ -2,14 +2,14 @@
 
 A tree is found by two signs, because a process can lose either of them. The *marker* in the environment
 survives a double fork and `setsid`, but not `env -i`. *Descent* survives `env -i`, but not the parent's
-death, unless a subreaper adopts the orphan. So all processes are first stopped, so that none can fork, and
-then killed from the leaves up. The roots, such as a subreaper, die last, because the other processes are
+death, unless a subreaper adopts the orphan. All processes are first stopped, so that none can fork, and then
+killed from the leaves up. The roots, such as a subreaper, are killed last, because the other processes are
 found through them.
 
 On Linux, the environment of a process looks empty in the middle of an exec: of 20,000 reads from a program
-that only execs itself, 630 missed the marker. The order of the kernel's steps in an exec tells an empty
-environment from an unfinished one: first it creates an empty memory, then it copies the environment there,
-and only then does it record where the code ends.
+that only execs itself, 630 missed the marker. The order of the kernel's steps in an exec distinguishes an
+empty environment from an incomplete one: the kernel first creates an empty memory, then copies the
+environment into it, and then records the end of the code.
 """
 
 from __future__ import annotations

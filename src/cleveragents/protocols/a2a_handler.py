@@ -1,11 +1,11 @@
 """Tasks of the Agent2Agent protocol, which are plans: the id of a task is the id of its plan.
 
-Tasks are not stored separately. So a task survives whatever its plan survives, every server of the same
-database knows it, and it has the same status as its plan on the page.
+Tasks are not stored separately. So a task is as durable as its plan, every server of the same database knows
+it, and the task and the page show the same status.
 
 A new message contains a goal; its metadata contains the options. A message to an existing task answers its
-question. The metadata may name the question, as the status of the task does. Some agents send only text: an
-answer that names no question counts only if the plan never waited before.
+question. The metadata of the answer may name the question; its name is in the status of the task. An answer
+without this name, from an agent that sends only text, counts only if the plan never waited before.
 """
 
 from __future__ import annotations
@@ -285,7 +285,9 @@ def _listed(client: Client, params: ListTasksRequest) -> Iterator[PlanSummary]:
 
 
 def _plan_of_context(client: Client, params: ListTasksRequest) -> Iterator[PlanSummary]:
-    """Yield the plan of a context. The id of a context is that of a root plan; only the root is yielded."""
+    """Yield the plan of a context. The id of a context is the id of a root plan; only the root plan is
+    yielded.
+    """
     try:
         plan = client.plans.summary(params.context_id)
     except (UnknownPlan, AmbiguousPlan):
@@ -395,7 +397,7 @@ def _caller(context: ServerCallContext) -> Caller:
 
 
 async def _asked(ask: Callable[[], T]) -> T:
-    """Run a call in a thread; turn errors into those of the protocol."""
+    """Run a call in a thread; convert its errors to errors of the protocol."""
     try:
         return await to_thread.run_sync(ask)
     except (UnknownPlan, AmbiguousPlan):

@@ -58,8 +58,8 @@ _COMMANDS = {
 
 @dataclass(frozen=True, slots=True)
 class AcpOptions:
-    """Options of the user who starts the agent, for its sessions. `usd` limits each session. `far` says that
-    the sessions are on a server: then `resource` is the resource of each, by default the only one.
+    """Options of the user who starts the agent, for its sessions. `usd` limits each session. `far`: the
+    sessions are on a server, and `resource` is the resource of each session, by default the only one.
     """
 
     model: str | None = None
@@ -101,7 +101,7 @@ class PlanAgent:
     # ── Sessions ──────────────────────────────────────────────────────────────────────────────────
 
     async def initialize(self, protocol_version: int, **more: Any) -> schema.InitializeResponse:
-        """Return the version and the capabilities. There is one version, whichever the editor asks for."""
+        """Return the version and the capabilities, which are the same for every editor."""
         return schema.InitializeResponse(
             protocol_version=VERSION,
             agent_capabilities=schema.AgentCapabilities(
@@ -123,7 +123,7 @@ class PlanAgent:
         return schema.NewSessionResponse(session_id=made.id)
 
     async def load_session(self, cwd: str, session_id: str, **more: Any) -> schema.LoadSessionResponse:
-        """Open a stored session, and send what was said in it: its turns, and the reports of their plans."""
+        """Open a stored session, and send its turns and the reports of their plans."""
         self._ensure_directory(cwd)
         found = await _asked(self._known, session_id)
         session = self._remember(found, cwd)
@@ -189,7 +189,9 @@ class PlanAgent:
         return found
 
     def _root(self, found: ConversationView, cwd: str) -> Path:
-        """Return the directory of the files of a session on this machine; of a server, that of the editor."""
+        """Return the directory of a session's files; for a session on a server, the directory of the
+        editor.
+        """
         return Path(cwd if self._options.far else found.resource)
 
     def _ensure_directory(self, cwd: str) -> None:
@@ -231,8 +233,8 @@ class PlanAgent:
         return schema.PromptResponse(stop_reason="cancelled" if session.cancelled.is_set() else "end_turn")
 
     async def _carried_out(self, session: _Session, plan_id: str, seen: int) -> None:
-        """Send the progress of a plan until it rests and the person decides nothing more. Pause it if the
-        editor has cancelled the turn that started it.
+        """Send the progress of a plan until no worker runs it and no decision of the person continues it.
+        Pause the plan if the editor has cancelled the turn that started it.
         """
         if session.cancelled.is_set():
             await self._paused(session.id, plan_id)
@@ -296,8 +298,8 @@ class PlanAgent:
         self, session: _Session, found: ConversationView, text: str | None
     ) -> list[tuple[str, int]]:
         """Send the prompt as a turn, or continue the last turn: without a prompt, or with the same one after
-        a crash. Send the answer as it arrives. Return the plans of the turn. A model that calls no tools gets
-        a plan for every prompt.
+        a crash. Send the answer as it arrives. Return the plans of the turn. With a model that calls no
+        tools, every prompt starts a plan.
         """
         talks = self._client.conversations
         if text is not None and not found.calls_tools and _command_of(text) != "plan":
@@ -411,7 +413,7 @@ class PlanAgent:
     async def _permitted(
         self, session: _Session, call: schema.ToolCallStart, names: dict[str, str]
     ) -> str | None:
-        """Return the option that the person selects: the first one allows, the second rejects. None if the
+        """Return the option that the person selects: the first option allows, the second rejects. None if the
         request was cancelled, failed, or was answered with anything else.
         """
         kinds: tuple[Any, ...] = ("allow_once", "reject_once")

@@ -1,7 +1,7 @@
 """The Agent Client Protocol on stdin and stdout, for an editor that starts the agent.
 
-The transport of the SDK skips lines that are not messages, and reads lines of any length. This one answers
-them with an error of JSON-RPC, and bounds their length and depth.
+This transport answers lines that are not messages with an error of JSON-RPC, and limits the length and depth
+of lines. (The transport of the SDK skips such lines, and reads lines of any length.)
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class BoundedLines:
             await self._writer.drain()
 
     async def receive(self) -> dict[str, Any] | None:
-        """Return the next message, None at the end. A line that is no message is answered with an error."""
+        """Return the next message, None at the end. A line that is not a message is answered
+        with an error.
+        """
         while True:
             try:
                 line = await self._reader.readuntil(b"\n")
@@ -103,7 +105,9 @@ def message_in(line: bytes) -> dict[str, Any]:
 
 
 async def serve(agent: PlanAgent) -> None:
-    """Serve the editor at stdin and stdout until it closes them. Raises `RequestRefused` for files."""
+    """Serve the editor at stdin and stdout until it closes them. Raises `RequestRefused` if stdin or stdout
+    is a file.
+    """
     from acp.agent.connection import AgentSideConnection
 
     try:

@@ -1,7 +1,7 @@
 """The MCP endpoint of a server, over streamable HTTP, for users with a token.
 
-Each request stands alone: there are no sessions, so nothing is lost when the server restarts, and any server
-of the same database can answer. The tools act with the rights of the user who sent the request.
+There are no sessions: nothing is lost when the server restarts, and any server of the same database can
+answer each request. The tools act with the rights of the user who sent the request.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class McpEndpoint:
 
 @contextmanager
 def _kept_root_logger() -> Iterator[None]:
-    """Undo what the SDK does to the root logger, which belongs to the server."""
+    """Undo the SDK's changes to the root logger, which belongs to the server."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:

@@ -1,7 +1,7 @@
 """An MCP server: other agents create plans, watch them, read their diffs and search for context.
 
-It calls a `Client`: local, for a remote server, or of the user who sent a request over HTTP. An agent can
-apply a result only if the plan's profile allows that without approval.
+The server calls a `Client`: a local client, a client of a remote server, or the client of the user who sent a
+request over HTTP. An agent can apply a result only if the plan's profile allows that without approval.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class McpServerOptions:
 def server_for(client: Callable[[], Client], workplace: McpServerOptions) -> MCPServer:
     """Return the server, for any transport. Its tools raise only errors that a caller can understand.
 
-    `client` returns the client of the present request, with the current rights of its user.
+    `client` returns the client of the current request, with the current rights of its user.
     """
     from mcp.server import MCPServer
 
@@ -272,7 +272,9 @@ def _shown(plan: PlanView) -> dict[str, Any]:
 
 
 async def _waited(rests: Callable[[], bool], seconds: float) -> None:
-    """Wait until the plan rests, at most that long. No thread waits: threads are shared by all requests."""
+    """Wait until the plan rests, for a limited time. The wait occupies no thread, because all requests share
+    the threads.
+    """
     import anyio
 
     pause = LOOK_SECONDS

@@ -1,8 +1,8 @@
 """Sandboxes of plain directories: a copy, with our own git directory beside it.
 
 All files are copied. `.gitignore` files work as in a repository: commands can use ignored files, but these
-are not recorded. A nested repository is copied as plain files, without its `.git`, which may point to a place
-outside the directory; and commits made in a copy would be lost.
+are not recorded. A nested repository is copied as plain files, without its `.git`: a `.git` may point to a
+place outside the directory, and commits made in a copy would be lost.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ class SandboxFacts(Struct, frozen=True):
     .gitattributes file exists. `head` is the pinned commit and `branch` the user's branch. `traits` are git's
     settings for the sandbox's file system; the engine has those for the user's file system. `durable`: its
     content survives a power cut. `exact`: its trees hold the bytes of files regardless of settings and
-    attributes; sandboxes of earlier versions and of remotes hold what git would commit. `converts`: the
-    user's settings make git commit other bytes, even without a .gitattributes file. `filters` names the
-    user's filter programs, which never run here.
+    attributes; sandboxes of earlier versions and of remotes hold the bytes that git would commit. `converts`:
+    the user's settings make git commit other bytes, even without a .gitattributes file. `filters` names the
+    user's filter programs, which never run in a sandbox.
     """
 
     plan_id: str

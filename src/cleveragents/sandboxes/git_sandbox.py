@@ -330,7 +330,7 @@ class Sandbox:
     ) -> str | None:
         """Merge three contents and return the stored result; None if they conflict.
 
-        Without an ancestor, an empty one is used. `favour` names the side that wins conflicts.
+        Without an ancestor, an empty content is used. `favour` names the side that wins conflicts.
         """
         return merged_content(self._engine, ancestor, ours, theirs, favour=favour)
 
@@ -339,7 +339,7 @@ class Sandbox:
         return files_of(self._engine, tree)
 
     def keeps(self, tree: str) -> bool:
-        """Return whether the tree is stored here."""
+        """Return whether the tree is in the sandbox's store."""
         told = self._engine.git("cat-file", "--batch-check", feed=tree.encode("ascii") + b"\n")
         return not told.endswith(b" missing\n")
 
@@ -355,8 +355,8 @@ class Sandbox:
     def merge(self, base: str, ours: str, theirs: str, *, labels: tuple[str, str]) -> TreeMerge:
         """Merge the changes from `base` to `theirs` into `ours`, with git's defaults and current attributes.
 
-        All three trees must be stored here. `labels`, in ASCII, name ours and theirs in conflict markers.
-        Changes no file.
+        All three trees must be in the sandbox's store. `labels`, in ASCII, name ours and theirs in conflict
+        markers. Changes no file.
         """
         with self._attributes() as rules:
             place = MergeLocation(self._engine, rules, self.place.index, self.place.scratch("index"))

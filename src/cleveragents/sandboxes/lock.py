@@ -38,8 +38,8 @@ def locked(path: Path, plan_id: str, *, timeout_seconds: float = 0.0) -> Iterato
 
 @contextmanager
 def marked(path: Path) -> Iterator[Callable[[], None]]:
-    """Mark a file, and yield a function that removes the mark, unless other blocks still use the mark. The
-    mark of a killed process stays.
+    """Mark a file during the block, and yield a function that removes the mark. The mark stays while other
+    blocks use it, and after its process was killed.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 

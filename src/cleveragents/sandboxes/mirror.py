@@ -174,8 +174,8 @@ class Mirrors(Struct, frozen=True):
         return place
 
     def name_of(self, checkout: Path) -> str | None:
-        """Return a name for the remote of a checkout, which is not a path and is the same on every machine.
-        None if the directory is not a checkout.
+        """Return a name for the remote of a checkout. The name is not a path, and is the same on every
+        machine. None if the directory is not a checkout.
         """
         remote = checkout.parent
         if remote.parent != Path(os.path.realpath(self.directory)) or not _COMMIT.fullmatch(checkout.name):

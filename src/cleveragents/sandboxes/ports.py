@@ -114,7 +114,7 @@ class Sandboxes(Protocol):
     """All sandboxes of this state directory, by plan. Every process sees them, in the database."""
 
     def create(self, request: SandboxRequest, *, progress: Progress | None = None) -> Sandbox:
-        """Create and register a sandbox. Replaces an incomplete one of a dead process.
+        """Create and register a sandbox. Replaces an incomplete sandbox of a dead process.
 
         Raises `SandboxRefused` and `QuotaExceeded`.
         """
@@ -123,9 +123,9 @@ class Sandboxes(Protocol):
     def open(self, plan_id: str, *, fence: Fence | None = None) -> Sandbox:
         """Open the plan's sandbox. Raises `SandboxMissing`.
 
-        If the plan works on a remote and another machine has its sandbox, a new one is created here from the
-        recorded changes. With the `fence` of the plan's job, the new sandbox becomes the plan's sandbox;
-        without a fence, it is only for reading.
+        If the plan works on a remote and another machine has its sandbox, a new sandbox is created on this
+        machine from the recorded changes. With the `fence` of the plan's job, the new sandbox becomes the
+        plan's sandbox; without a fence, it is only for reading.
         """
         ...
 

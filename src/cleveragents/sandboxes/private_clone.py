@@ -1,9 +1,9 @@
 """Sandboxes of git repositories: a private repository that borrows the user's objects.
 
-A linked worktree would share refs, stash, configuration and hooks with the user's repository, and two of them
-cannot be created at the same time, because of a lock in the repository. Here the sandbox shares only the
-objects, and the only write to the user's repository is one uniquely named ref. So any number of sandboxes can
-be created in parallel, and nothing inside one affects the user.
+The sandbox shares only the objects with the user's repository, and the only write to that repository is one
+uniquely named ref. So any number of sandboxes can be created in parallel, and nothing inside a sandbox
+affects the user. (A linked worktree would also share refs, stash, configuration and hooks, and a lock in the
+repository prevents the creation of two worktrees at the same time.)
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class SandboxRegistry:
 
     `quota_bytes` limits the disk use of all sandboxes, checked before one is created; 0 means no limit. With
     `durability="full"`, the content of new sandboxes survives a power cut. `home` names the state directory
-    if several share the database: sandboxes of another home are neither examined nor removed here.
+    if several share the database: sandboxes of another home are neither examined nor removed.
     """
 
     def __init__(
@@ -134,7 +134,9 @@ class SandboxRegistry:
         return [row for row in self._all_rows() if self._is_ours(row)]
 
     def taken_over(self) -> frozenset[str]:
-        """Return the plans on remotes whose sandbox is on another machine; local ones are obsolete."""
+        """Return the plans on remotes whose sandbox is on another machine now. Their local sandboxes are
+        obsolete.
+        """
         return frozenset(row.plan_id for row in self._all_rows() if row.remote and not self._is_ours(row))
 
     def sizes(self) -> Mapping[str, int]:

@@ -1,8 +1,8 @@
 """The resource of a plan: the root of a repository, or a directory outside any repository.
 
 Commands start in the sandbox's copy of the user's current directory. A sandbox contains only directories with
-files. If the copy of the current directory is missing, because it had no files or a plan deleted the last
-one, it is created.
+files. If the copy of the current directory is missing, because it had no files or a plan deleted its last
+file, it is created.
 """
 
 from __future__ import annotations

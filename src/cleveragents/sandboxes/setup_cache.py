@@ -13,9 +13,9 @@ The digest of a directory covers names, kinds, permissions, link targets and byt
 and nested repositories. Times and owners are excluded: they differ between two copies of the same files.
 
 The digest covers the visible `.git` of a sandbox, too. Two things in it differ between sandboxes of the same
-base: the path of the sandbox, which is left out, and the stat data in the index. So an index with the bytes
-that it had when the sandbox was created, with or without its extensions, counts as the original; any other
-index counts by its bytes.
+base: the path of the sandbox, which is left out, and the stat data in the index. So an index that still has
+its original bytes, with or without its extensions, counts as the same in every sandbox; any other index
+counts by its bytes.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class SetupCache(Struct, frozen=True):
     def key(self, inputs: SetupInputs, tree: Path) -> str | None:
         """Return the cache key for a setup of the files in `tree`; every input and every file counts.
 
-        Call it before the setup runs. Returns None if a file cannot be read; then the setup is not cached.
+        Call it before the setup runs. Returns None, which means that the setup is not cached, if a file
+        cannot be read.
         """
         try:
             files = sandbox_digest(tree)
@@ -194,7 +195,9 @@ class SetupCache(Struct, frozen=True):
         return place.read_bytes()
 
     def _trim(self, *, spared: str) -> None:
-        """Remove entries above the limit. If another process is copying, the next call does it."""
+        """Remove entries above the limit. If another process is copying, nothing is removed until the next
+        call.
+        """
         thrown: list[Path] = []
         with suppress(BlockingIOError), self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB):
             entries = sorted(self._entries(), key=lambda entry: entry.stat().st_mtime_ns)

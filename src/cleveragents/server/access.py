@@ -1,7 +1,7 @@
 """The access rule of each route: the role that a user needs, and where.
 
 A route has a parameter for a client of the acting user, of the type `PlanViewer`, `JobOperator`,
-`ProjectAdmin`, … or `AnyClient`. The client checks the user's rights; the name of the type states them for
+`ProjectAdmin`, … or `AnyClient`. The client checks the user's rights. The type names the required rights, for
 the documentation and the tests. `AdminClient` is for objects that belong to no project. `ReadPlan` is the
 plan in the address, if the user may read it. `AnyUser` holds the rights of the user.
 """
@@ -85,7 +85,9 @@ class AccessRule:
 
     @property
     def rank(self) -> int:
-        """The strictness of the rule. If a route has several rules, the one with the highest rank applies."""
+        """The strictness of the rule. If a route has several rules, the rule with the highest
+        rank applies.
+        """
         return (("anywhere", "project", "server").index(self.where) << 2) + list(Role).index(self.role)
 
     @property
@@ -171,7 +173,7 @@ class _OfPlan(AccessRule):
 
 def access_now(request: AnyRequest, container: Container) -> Access | None:
     """Return the current rights of the user, or None if the token is no longer valid. Use it for long
-    responses, because the request has the rights of the moment it arrived.
+    responses: the request itself has the rights from the time of its arrival.
     """
     secret: str | None = request.state.secret
     token: Token | None = request.state.token

@@ -1,9 +1,9 @@
-"""Limits on connections: how many are open, and how long a peer may take.
+"""Limits on the number of open connections, and on the time that a peer may take.
 
-uvicorn closes idle keep-alive connections and bounds the size of request headers. It has no deadline for
-headers, none for a body that no route reads, none for a peer that does not read its response, and its
-`limit_concurrency` counts requests, not connections. This module adds these limits. The deadline for bodies
-that a route reads is in `middleware.body`, which can answer with a problem and a request id.
+uvicorn closes idle keep-alive connections and limits the size of request headers. It has no deadline for
+headers, for a body that no route reads, or for a peer that does not read its response. Its
+`limit_concurrency` counts requests, not connections. This module adds the missing limits. The deadline for
+bodies that a route reads is in `middleware.body`, which can answer with a problem and a request id.
 """
 
 from __future__ import annotations
@@ -120,7 +120,9 @@ class HttpConnection(H11Protocol):
         )
 
     def refuse(self, answer: JSONResponse) -> None:
-        """Send `answer` instead of the application's response, unless that has begun, and disconnect."""
+        """Send `answer` instead of the application's response, unless that response has begun, and
+        disconnect.
+        """
         if self.cycle is not None:
             # The route of a request in progress must send nothing more.
             self.cycle.disconnected = True
@@ -136,7 +138,9 @@ class HttpConnection(H11Protocol):
         self.transport.close()
 
     def check(self, now: float, seconds: dict[Stage, float]) -> Stage | None:
-        """Close the connection if its peer is too slow, and return its stage; None otherwise."""
+        """Close the connection if its peer is too slow. Return the stage of the closed
+        connection, or None.
+        """
         unsent = self.transport.get_write_buffer_size()
         seen = self._stage(unsent)
         if seen != self._seen or unsent < self._unsent:
@@ -172,9 +176,9 @@ class HttpConnection(H11Protocol):
 class Connections:
     """The open connections of a server.
 
-    At a limit, the connection that has been longest without a request is closed in favour of a new one. If
-    every connection is answering a request of an authenticated user, the new connection is refused. So a
-    flood of connections without a token keeps no user out.
+    At a limit, a new connection replaces the connection that has been idle the longest. If every connection
+    serves a request of an authenticated user, the new connection is refused. So a flood of connections
+    without a token cannot lock users out.
 
     Not thread-safe: use it on the server's loop.
     """
@@ -199,7 +203,7 @@ class Connections:
         return len(self._all)
 
     def admit(self, connection: HttpConnection) -> None:
-        """Count a new connection; at a limit, close another or this one."""
+        """Count a new connection; at a limit, close another connection or the new one."""
         address = connection.address
         full = len(self._all) >= self._most and not self._evict(self._all)
         if address is not None:
@@ -234,9 +238,9 @@ class Connections:
             self._of_address.setdefault(address, {})[connection] = None
 
     def _evict(self, group: dict[HttpConnection, None]) -> bool:
-        """Close the connection that has been longest without a request.
+        """Close the connection that has been idle the longest.
 
-        Return False if all are answering requests of authenticated users.
+        Return False if all connections serve requests of authenticated users.
         """
         found = next((one for one in group if not one.is_authenticated), None)
         if found is None:
@@ -263,6 +267,6 @@ class Connections:
 
 
 def _descriptors() -> int:
-    """Return how many files and connections this process may open."""
+    """Return the maximum number of open files and connections of this process."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**31 if soft == resource.RLIM_INFINITY else soft

@@ -1,7 +1,7 @@
 """The OpenAPI document: roles, problems and examples that FastAPI does not describe.
 
 FastAPI describes parameters and responses of each route. Problems (RFC 9457), tokens and idempotency keys are
-the same for all routes, so they are added here once.
+the same for all routes, so this module adds them once.
 """
 
 from __future__ import annotations

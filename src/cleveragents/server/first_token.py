@@ -1,4 +1,4 @@
-"""The first token of a server. Without it no user could log in to issue another."""
+"""The first token of a server, with which an admin logs in to issue other tokens."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _LARGEST = 1024
 class FirstToken:
     """The file of the first token, and its user.
 
-    `secret` is the token itself, set only by the call that created it: show it once, and only on a terminal.
-    `lets_in`: the token in the file is valid.
+    `secret` is the token itself, set only by the call that created the token. Show it once, and only on a
+    terminal. `lets_in`: the token in the file is valid.
     """
 
     file: Path
@@ -50,8 +50,8 @@ def any_token_exists(container: Container) -> bool:
 def ensure_first_token(container: Container) -> FirstToken:
     """Create an admin and a token if no user has one yet.
 
-    A token file of an earlier database is reused, so that its readers keep their access. Raises
-    `ConfigurationError`, `InvalidName`.
+    If a token file of an earlier database exists, its token is registered, so that programs which read the
+    file keep their access. Raises `ConfigurationError`, `InvalidName`.
     """
     file = token_file(container.state_directory)
     if any_token_exists(container):

@@ -1,6 +1,6 @@
-"""Metrics for Prometheus: requests are counted as they end, the rest is read from the database on request.
+"""Metrics for Prometheus. Requests are counted when they end; all other metrics are read from the database.
 
-Names of plans, users or paths are never labels: each would create its own time series.
+Names of plans, users and paths are never labels, because each label value creates a time series.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class _Answer:
 
 
 class _SnapshotCollector:
-    """A snapshot as Prometheus collects it."""
+    """A Prometheus collector of one snapshot."""
 
     def __init__(self, snapshot: _Snapshot, streams: HubStatistics | None, *, whole: bool) -> None:
         self._snapshot = snapshot
@@ -183,7 +183,7 @@ def _gauge(
 
 
 def _route(scope: Scope) -> str:
-    """Return the template of the route, because there could be any number of raw paths as labels."""
+    """Return the template of the route, to limit the number of labels."""
     path: str | None = getattr(scope.get("route"), "path", None)
     if path is None:
         return _UNKNOWN
@@ -207,7 +207,7 @@ class _Snapshot:
 
 
 def _snapshot_of(container: Container, scope: ProjectScope) -> _Snapshot:
-    """Count the rows of these projects. It reads every plan and job, so call it every few seconds at most."""
+    """Count the rows of these projects. Reads every plan and job, so call this at most every few seconds."""
     from sqlalchemy import case, func, select, true
 
     from cleveragents.access.store.sql_project_store import project_of_job

@@ -78,7 +78,7 @@ Renames = Annotated[
 
 
 class Body(BaseModel):
-    """A request body. `true` is not a number, although pydantic would read it as 1."""
+    """A request body. `true` is refused as a number; pydantic would read it as 1."""
 
     @field_validator("*", mode="before")
     @classmethod

@@ -1,8 +1,8 @@
 """Errors as RFC 9457 problem details: error families become HTTP statuses, error classes become codes.
 
-A problem names the invalid fields of the request. For invalid bodies the framework knows the fields; its
-messages show regular expressions, so they are reworded. Our own errors do not know the request (they may also
-concern an option of a command), so `_places_of` finds the fields by the class of the error.
+A problem names the invalid fields of the request. For invalid bodies, the framework knows the fields; its
+messages show regular expressions, so they are replaced. Our own errors do not name fields of the request, so
+`_places_of` finds the fields by the class of the error.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def status_of(error: CleverAgentsError) -> int:
 
 
 def public_message(error: CleverAgentsError) -> str:
-    """Return the message of an error for clients. The rest is logged."""
+    """Return the message of an error for clients. Details for the operator are only in the log."""
     words = _OF_THE_DATABASE.get(type(error))
     if words is None:
         return str(error)
@@ -229,7 +229,9 @@ def problem(
 
 
 def problem_of(error: CleverAgentsError | Refused, request: Request | None = None) -> JSONResponse:
-    """Return the problem response for an expected error; with a request, it names the invalid fields."""
+    """Return the problem response for an expected error. If the request is passed, the response names its
+    invalid fields.
+    """
     if isinstance(error, Refused):
         return problem(error.status, error.code, error.detail, headers=error.headers)
     headers: dict[str, str] = {}
@@ -298,7 +300,9 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
 
 
 def _allowed(request: Request) -> list[str]:
-    """Return the methods of all routes at the address. The framework lists only those of the first route."""
+    """Return the methods of all routes at the address. The framework lists only the methods of the first
+    route.
+    """
     scope = {"type": "http", "path": request.scope["path"], "root_path": "", "headers": []}
     routes = request.app.router.routes
     return [

@@ -1,6 +1,6 @@
 """The server process: it listens, announces its address and stops in order.
 
-The socket is bound here, not by uvicorn. So a taken port is an error like any other, and for port 0 the
+This module binds the socket, not uvicorn. So a port in use raises an ordinary error, and for port 0 the
 actual port is known before the address is announced.
 """
 
@@ -124,8 +124,8 @@ def serve(
 ) -> int:
     """Serve until stopped, and return the exit code. Call it on the main thread.
 
-    The server runs up to `plans_at_once` plans itself. On a stop it gives them `drain_seconds` to end, then
-    requeues the unfinished ones and returns. Raises `EngineUnavailable`, `ConfigurationError`.
+    The server runs up to `plans_at_once` plans itself. On a stop, these plans have `drain_seconds` to end;
+    unfinished plans are then requeued. Raises `EngineUnavailable`, `ConfigurationError`.
     """
     service = Service(container)
     url = url_of(container.settings.server.host, listens)
@@ -188,7 +188,9 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Do nothing: our handlers are installed. uvicorn would raise the signals again at the end."""
+        """Do nothing, because our own handlers are installed. (uvicorn's handlers would raise the signals
+        again at the end.)
+        """
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -1,7 +1,7 @@
 """The file that announces the address of a state directory's server to commands.
 
-A live server holds a lock on its file. A file without a lock is stale: its server was killed. The pid could
-not tell that, because another process may have the same pid now.
+A live server holds a lock on its file. A file without a lock is stale, because its server was killed. A pid
+would not show this, because another process may have the same pid by now.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ _VERIFICATIONS = 2
 
 
 class RequestLimit:
-    """Limits concurrency; answers 429 beyond the limit. For requests that occupy a thread for long.
+    """Limits the number of concurrent requests that each occupy a thread for long; answers 429 beyond the
+    limit.
 
     Thread safety:
         Owner: the service that created it; any thread may acquire a place.

@@ -1,9 +1,9 @@
 """Notifications over a webhook: one POST when a plan needs a person, and one when it ends.
 
 The audit log is the queue. A thread of the server follows the log from a position that it stores in the
-database after each delivery. So a restart, a kill and a receiver that is down lose nothing: the notification
-is sent again until the receiver accepts it. Of several servers on one database, one sends: it holds a lease.
-After a kill in the middle of a delivery, a notification may arrive twice; its `id` is then the same.
+database after each delivery. So no notification is lost by a restart, a kill or a receiver that is down: it
+is sent again until the receiver accepts it. Of several servers on one database, only the holder of a lease
+sends. After a kill in the middle of a delivery, a notification may arrive twice, with the same `id`.
 
 The URL comes from the configuration of the server alone. Redirects are not followed.
 """
@@ -106,7 +106,7 @@ class WebhookNotifier:
         self._owner = container.identifiers.new()
 
     def step(self) -> float:
-        """Send what is new. Return the pause before the next step, in seconds."""
+        """Send the notifications of new events. Return the pause before the next step, in seconds."""
         position = self._claimed()
         if position is None:  # guard: another server sends these notifications
             return _POLL_SECONDS
@@ -193,8 +193,8 @@ class WebhookNotifier:
 
 
 def _kind(plan: PlanSummary) -> str | None:
-    """Return the type of the notification for the present status of a plan; None if there is none. A sub-plan
-    ends silently: its parent reports the result.
+    """Return the type of the notification for the current status of a plan; None if there is none. The end of
+    a sub-plan is not reported, because its parent reports the result.
     """
     if plan.needs is not None and plan.status is not PlanStatus.FAILED:
         return "plan.needs_you"

@@ -1,9 +1,9 @@
 """A consistent copy of a state directory, made while other processes keep working.
 
-The head of the audit log is copied before the database: a log that grew after its head was written looks like
-the result of a crash and is valid, while a log shorter than its head would look truncated. Then the database
-is copied in one snapshot, and last the sandboxes, which hold the results that are not applied yet. So every
-sandbox in the copied database was created before the sandboxes are copied.
+The copy has three steps. First the head of the audit log: a log that is longer than its head is valid, as
+after a crash, while a log that is shorter than its head would look truncated. Second the database, in one
+snapshot. Third the sandboxes, which hold the results that are not applied yet: every sandbox in the copied
+database exists by then.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ class Database:
 
         A unit may run again after a conflict, or when another unit in the same commit fails, so it must not
         change anything except through the connection. An exception in the unit undoes its writes and is
-        raised here. Events that the unit appends to the outbox are attributed to the acting user of the
-        caller. Raises `StoreBusy`, `StoreFull`, `DatabaseUnreachable`, or `OutcomeUnknown`.
+        raised to the caller. Events that the unit appends to the outbox are attributed to the acting user of
+        the caller. Raises `StoreBusy`, `StoreFull`, `DatabaseUnreachable`, or `OutcomeUnknown`.
         """
         value: T = self._commit(Write(_call, unit, joins=False, by=acting_user()))
         return value
@@ -117,7 +117,7 @@ class Database:
         self._backend.migrate(migration)
 
     def close(self) -> None:
-        """Wait for running writes, refuse new ones, and release all connections.
+        """Refuse new writes, wait for running writes, and release all connections.
 
         Closing twice is harmless.
         """

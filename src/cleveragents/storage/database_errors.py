@@ -1,4 +1,4 @@
-"""Translation of database errors into CleverAgents errors; no other module sees the original ones.
+"""Translation of database errors into CleverAgents errors; no other module sees the original errors.
 
 SQLite errors are classified by result code, PostgreSQL errors by SQLSTATE.
 """
@@ -77,7 +77,7 @@ def is_taken_back(error: DBAPIError) -> bool:
 
 
 def translated(error: Exception, url: URL, *, waited_seconds: float = 0.0) -> CleverAgentsError:
-    """Return the CleverAgents error for a database error; `DatabaseFailed` for an unexpected one."""
+    """Return the CleverAgents error for a database error; `DatabaseFailed` for an unexpected error."""
     location = location_of(url)
     if isinstance(error, PoolTimeout) or is_transient(error):
         return StoreBusy(waited_seconds)

@@ -5,9 +5,9 @@ leader: it takes the queued items, commits them in one step and wakes the follow
 the first writer that arrived in the meantime leads. So no writer leads for longer than its own batch, and a
 lone writer never waits.
 
-Writers that shared a commit return together, and often write again at once. The first of them would then
-commit alone, while the others wait for the next commit. After a shared commit the leader therefore waits a
-moment, so that the others can queue first.
+Writers that shared a commit return together, and often write again at once. Without a pause, the first of
+them would commit alone, while the others wait for the next commit. So after a shared commit, the leader waits
+a moment until the others have queued.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class GroupCommit(Generic[Item, Answer]):
     def close(self) -> None:
         """Refuse new items; return once all queued items are committed.
 
-        Raises `StoreBusy` if that takes too long.
+        Raises `StoreBusy` if the commits take too long.
         """
         with self._lock:
             if self._drained is None:

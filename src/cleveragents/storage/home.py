@@ -5,9 +5,9 @@ files on a disk uses this name to identify the disk. The name is not secret and 
 moves with the directory.
 
 A copy of the directory would copy the name, too, and both would claim the same sandboxes and plans. The
-location of the directory is therefore stored beside its name. If the directory is now somewhere else, and the
-one at the stored location may still be in use, `home_id` raises an error until a person decides which of the
-two keeps the name.
+location of the directory is therefore stored beside its name. If the directory is now at another location,
+and the directory at the stored location may still be in use, `home_id` raises an error until a person decides
+which of the two keeps the name.
 """
 
 from __future__ import annotations

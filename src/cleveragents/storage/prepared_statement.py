@@ -1,8 +1,8 @@
 """Precompiled statements, for writes at every step of every graph.
 
 For each call, SQLAlchemy looks up a statement in its cache, converts the parameters and describes the result;
-this takes several times as long as a small statement itself. Here this work is done once, and SQLite is
-called directly. Errors are raised as SQLAlchemy's own errors.
+this takes several times as long as a small statement itself. A prepared statement does this work once, and
+calls SQLite directly. Errors are raised as SQLAlchemy's own errors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The tables of a shared service: users and tokens, projects, workers, shared limits of jobs, output.
 
-Tokens are stored only as digests: reading the database does not allow using them. The file contents of plans
-on git remotes are also here, so that another machine can continue such a plan.
+Tokens are stored only as digests: reading the database does not allow using them. These tables also hold the
+file contents of plans on git remotes, so that another machine can continue such a plan.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Positions of receivers in the audit log, in a database: how far each receiver has been notified, and which
 process sends to it at present.
 
-Several servers may share a database. A lease names the only one that sends, so that no notification is sent
-twice; another server takes over when the lease has run out.
+Several servers may share a database. A lease names the only server that sends, so that no notification is
+sent twice; another server takes over when the lease has run out.
 """
 
 from __future__ import annotations

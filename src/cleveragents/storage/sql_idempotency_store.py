@@ -78,8 +78,9 @@ class SqlIdempotencyStore:
 def claim_in(
     connection: Connection, claim: IdempotencyClaim, request: str, *, waits_until: int | None
 ) -> IdempotencyClaim | StoredResponse:
-    """Return the stored response, or the claim, taken over if its owner claimed it before `waits_until`; None
-    takes it over at once, which only a caller may do that locked out all other owners.
+    """Return the stored response, or the claim. The claim is taken over if its owner claimed it before
+    `waits_until`. With None, the claim is taken over at once; only a caller that has locked out all other
+    owners may pass None.
 
     Raises `KeyReused`, `RequestUnderWay`.
     """

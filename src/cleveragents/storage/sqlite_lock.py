@@ -2,8 +2,8 @@
 
 The lock cannot be taken away, and a process suspended in the middle of a write keeps it until it resumes or
 dies. A writer that waited in vain therefore reports the process that holds the lock. On Linux the kernel's
-list of locks identifies that process. Testing with a lock of our own would require opening and closing the
-file, which drops all locks of our process on the file.
+list of locks identifies that process. A test with a lock of our own is not possible: closing the file after
+the test would drop all locks of our process on it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The tables as SQLAlchemy Core metadata: the target of the migrations for SQLite and PostgreSQL.
 
 Ids compare by code point on every database (collation "C" on PostgreSQL), so that "after this id" means the
-same everywhere. The times of jobs are microseconds since 1970, because integers compare alike everywhere,
-while the order of texts depends on collations.
-Events store times as text, because the audit log hashes text.
+same everywhere. The times of jobs are microseconds since 1970, because integers compare in the same way on
+every database, while the order of texts depends on collations. Events store times as text, because the audit
+log hashes text.
 """
 
 from __future__ import annotations

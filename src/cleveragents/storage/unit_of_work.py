@@ -40,7 +40,7 @@ class WriteOutcome(Struct, frozen=True):
 
 
 class TransactionLost(Exception):
-    """The whole transaction failed, not only one of its writes; `cause` tells why."""
+    """The whole transaction failed, not only one of its writes; `cause` is the reason."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -48,7 +48,9 @@ class TransactionLost(Exception):
 
 
 class Savepoint(Protocol):
-    """Runs a part of a transaction so that it fails alone, or raises `TransactionLost`."""
+    """Runs a part of a transaction. A failure undoes only this part; if the whole transaction fails, raises
+    `TransactionLost`.
+    """
 
     def __call__(self, work: Callable[[], T]) -> T: ...
 

@@ -32,7 +32,7 @@ class NotHttp(Exception):
 
 
 class _Cut(Exception):
-    """The connection must be cut here."""
+    """The script cuts the connection at this point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class PromptCache:
         self._known: set[bytes] = set()
 
     def usage(self, body: Mapping[str, Any]) -> Usage:
-        """Return the input tokens of a request, cached and in all, and cache the request."""
+        """Return the cached and the total input tokens of a request, and cache the request."""
         start, total = b"", 0
         starts: list[tuple[bytes, int]] = []
         for part in (body.get("model"), body.get("tools"), *body["messages"]):

@@ -31,7 +31,7 @@ class SandboxFiles(Protocol):
     """The files of one sandbox, by relative path; nothing outside is reachable through it.
 
     `..`, absolute paths, symbolic links that lead out, `.git` and NUL raise `OutsideSandbox`. The check
-    happens at the access itself: a link that a process puts in place meanwhile is not followed. Reads follow
+    happens during the access: a link that another process creates meanwhile is not followed. Reads follow
     links that stay inside the sandbox; changes must use the file's own path.
 
     Not thread-safe: one call at a time uses it.
@@ -110,7 +110,8 @@ class Tool(Protocol):
     def spec(self) -> ToolSpec: ...
 
     def capability_of(self, arguments: Mapping[str, JsonValue], files: SandboxFiles) -> Capability:
-        """Return the capability that this call needs; creating a file needs a different one than changing it.
+        """Return the capability that this call needs; creating a file and changing a file need different
+        capabilities.
 
         Raises `InvalidToolCall` and `OutsideSandbox`, so that no approval is requested for an impossible
         call.

@@ -1,7 +1,7 @@
 """Format the result of a tool for a model: short facts first, then the long text, unescaped and truncated.
 
 JSON would escape every line break of a file, which costs tokens and makes small models copy the escapes into
-their edits. So the one long text of a result is shown raw.
+their edits. So the long text of a result is shown unescaped.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ def cut(text: str, most: int = MOST_CHARACTERS) -> str:
 
 
 def first_failure(output: str) -> str:
-    """Return the output of pytest or unittest with the first failure only; other output as it is. A run that
-    the program `timeout` stopped is explained.
+    """Return the output of pytest or unittest with only its first failure; return other output unchanged. If
+    the program `timeout` stopped the run, add a note.
 
-    A small model corrects one thing at a time, and every token of a long output costs it time and attention.
+    The shorter output is for small models, which correct one thing at a time.
     """
     for failure, end in ((_PYTEST, _PYTEST_END), (_UNITTEST, _UNITTEST_END)):
         first = failure.search(output)
@@ -74,8 +74,8 @@ def first_failure(output: str) -> str:
 
 
 def passed_tests(output: str) -> int | None:
-    """Return how many tests passed, according to the output of pytest or unittest; None if it does not say
-    so. A run that was stopped, because a test never ended, counts as 0.
+    """Return the number of passed tests in the output of pytest or unittest; None if the output does not
+    state it. A run that was stopped, because a test never ended, counts as 0.
     """
     counted = _PYTEST_COUNTS.findall(output)
     if counted:

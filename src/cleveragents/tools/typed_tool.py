@@ -1,7 +1,7 @@
 """A base class for tools: a model of the arguments, a model of the result, and the code.
 
 The schemas are generated from the models, which also validate the arguments. The error for an invalid call
-lists the mistakes, so that the caller can fix it in one step.
+lists all its mistakes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ R = TypeVar("R", bound=Result)
 
 
 class TypedTool(ABC, Generic[A, R]):
-    """A `Tool` with two models. A subclass names them and implements `run`."""
+    """A `Tool` with a pydantic model for its arguments and one for its result. A subclass names both and
+    implements `run`.
+    """
 
     name: ClassVar[str]
     description: ClassVar[str]

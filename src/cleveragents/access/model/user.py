@@ -72,7 +72,7 @@ class User(Struct, frozen=True):
         return None if self.is_server_admin else frozenset(self.projects)
 
     def role_in(self, project: str) -> Role | None:
-        """Return the user's role in the project; None if not a member."""
+        """Return the user's role in the project; None if the user is not a member."""
         return Role.ADMIN if self.is_server_admin else self.projects.get(project)
 
     def may(self, needed: Role, project: str) -> bool:
@@ -82,8 +82,8 @@ class User(Struct, frozen=True):
 
 
 def role_outside(projects: Mapping[str, Role]) -> Role:
-    """Return the role, outside their projects, of a user who is not a server admin: `operator` if they
-    operate any project, else `viewer`.
+    """Return the role that a user who is not a server admin has outside their projects: `operator` if they
+    are an operator or admin of any project, else `viewer`.
     """
     operates = any(role.may(Role.OPERATOR) for role in projects.values())
     return Role.OPERATOR if operates else Role.VIEWER
@@ -92,7 +92,7 @@ def role_outside(projects: Mapping[str, Role]) -> Role:
 class Token(Struct, frozen=True):
     """A token without its secret, of which only a digest is stored.
 
-    Tokens issued with this one expire at `issues_until` at the latest: otherwise a limited token could issue
+    Tokens issued with this token expire at `issues_until` at the latest, so that a limited token cannot issue
     an unlimited one. A browser session has the limit of the token that was used to log in. `made_with` is the
     id of the program token that issued this token. By default, revoking the issuer also revokes this token.
     """

@@ -1,10 +1,11 @@
 """Projects, resources and members in a database, and the project of a plan, job or event in SQL.
 
-The project is NULL for rows without a project (users, tokens, workers, trust) and for rows of unknown kinds;
-only server admins see those. So a new kind of event or job is hidden until it is added here.
+The project is NULL for rows without a project (users, tokens, workers, trust) and for rows of unknown kinds.
+Only server admins see such rows, so a new kind of event or job is hidden from other users until it is added
+to this module.
 
 Names of projects and resources can be reused. An event about a name belongs to the current project or
-resource of that name only if the event is not older than the one that added the project or resource.
+resource of that name only if the event is not older than the project or resource.
 """
 
 from __future__ import annotations
@@ -366,7 +367,7 @@ def _is_one_of(types: tuple[EventType, ...]) -> ColumnElement[bool]:
 def _since(
     added: EventType, project: ColumnElement[str] | ColumnElement[str | None]
 ) -> ColumnElement[str | None]:
-    """Return `project` for events since the name was last added, and NULL for older ones."""
+    """Return `project` for events since the name was last added, and NULL for older events."""
     earlier = events.alias("added")
     last = select(func.coalesce(func.max(earlier.c.position), 0)).where(
         earlier.c.subject == events.c.subject, earlier.c.event_type == added.value
@@ -432,7 +433,7 @@ class SqlMemberStore:
 
     def remove(self, project: str, name: str, *, now: datetime) -> None:
         """Remove a user from the project. Takes effect with the next request. Raises `UnknownProject`;
-        `UnknownUser` if not a member.
+        `UnknownUser` if the user is not a member.
         """
         event = DomainEvent(EventType.MEMBER_REMOVED, project, self._identifiers.new(), now, {"name": name})
 

@@ -1,7 +1,7 @@
 """Users and their tokens in a database.
 
-A token is 256 random bits and cannot be guessed, so a plain digest is as safe as a slow one. Redaction
-recognizes the format of a token wherever it is pasted.
+A token is 256 random bits and cannot be guessed, so a fast digest is as safe as a slow one. Redaction
+recognizes a token by its format.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class SqlUserStore:
 
     def set_role(self, name: str, role: Role, *, now: datetime) -> User:
         """Make the user a server admin (`admin`), or give them the role in each of their projects; if they
-        are in no project, in the default one.
+        are in no project, in the default project.
 
         Takes effect with the next request. Raises `UnknownUser`; `StillUsed` if no server admin would be
         left.
@@ -126,8 +126,8 @@ class SqlUserStore:
         return self._database.write(unit)
 
     def remove(self, name: str, *, now: datetime) -> None:
-        """Remove the user with all tokens, and all tokens issued with those. Raises `UnknownUser`;
-        `StillUsed` for the last admin.
+        """Remove the user with all their tokens, and all tokens that were issued with their tokens. Raises
+        `UnknownUser`; `StillUsed` for the last admin.
         """
 
         def unit(connection: Connection) -> None:
@@ -143,7 +143,7 @@ class SqlUserStore:
         self._database.write(unit)
 
     def get(self, name: str) -> User:
-        """Return the user with the present roles. Raises `UnknownUser`."""
+        """Return the user with their current roles. Raises `UnknownUser`."""
         with self._database.read() as connection:
             return _named(connection, name)
 
@@ -289,9 +289,9 @@ def _ensure_not_its_own(connection: Connection, token_id: str, asked_with: str |
     """Raise `RequestRefused` if the request was made with that token, or with one issued with it, directly or
     not.
 
-    Otherwise a thief could use a stolen token to issue others and make them outlive it. Every token of the
-    chain of issuers is locked, so that none is removed meanwhile. Raises `NotAuthenticated` if the token of
-    the request no longer exists.
+    Without this check, a thief could issue tokens with a stolen token and make them outlive it. Every token
+    of the chain of issuers is locked, so that none is removed meanwhile. Raises `NotAuthenticated` if the
+    token of the request no longer exists.
     """
     _ensure_still_there(connection, asked_with)
     above = asked_with

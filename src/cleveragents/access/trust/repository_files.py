@@ -1,9 +1,10 @@
-"""The files of a repository that need trust: found within limits, and read once, only from inside the
-repository.
+"""The files of a repository that need trust. The search is limited, and each file is read once, from inside
+the repository.
 
 The content of a repository is not trusted: a path may be a link to anywhere, and a file may be a pipe or
-gigabytes large. So a path is resolved first and refused if it leads out of the repository. Then it is opened
-step by step without following any link, so a link that is swapped in meanwhile causes an error.
+gigabytes large. So a path is resolved first and refused if it leads out of the repository. Then the path is
+opened step by step without following any link, so a link that another process creates meanwhile causes an
+error.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ def walk_inside(root: Path, is_skipped: Callable[[str], bool]) -> Iterator[_Fold
     """Yield each folder, relative to the root, with the names of its files, in order of path.
 
     Every folder is opened from its parent and never through a link, even if another process swaps one in.
-    Folders for which `is_skipped` returns True, and very deep ones, are left out.
+    Folders for which `is_skipped` returns True, and very deep folders, are left out.
     """
     with suppress(OSError):
         yield from _below(os.open(os.path.realpath(root), _DIRECTORY_FLAGS), "", is_skipped)
@@ -225,7 +226,7 @@ def _below(descriptor: int, folder: str, is_skipped: Callable[[str], bool]) -> I
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:
-    """Return whether the entry is a directory or a link to one, although links are never entered."""
+    """Return whether the entry is a directory or a link to a directory. (Links are never entered.)"""
     try:
         return entry.is_dir()
     except OSError:

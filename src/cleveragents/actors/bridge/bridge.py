@@ -3,7 +3,7 @@
 The loop has its own thread, so any thread may call the bridge, with or without a loop. One lock
 (`AdmissionLedger`) decides admission, removal and closing. The snapshot of a clean-up contains every run that
 was admitted before it and has not ended. After `close`, no run can be admitted, so the snapshot contains all
-that are left. The ledger knows neither loops nor graphs.
+remaining runs. The ledger knows neither loops nor graphs.
 """
 
 from __future__ import annotations
@@ -157,7 +157,9 @@ class RxPyLangGraphBridge:
         return self._drain(runs, timeout, Cancelled("the bridge is cleaning up"))
 
     async def cleanup_tasks_async(self, timeout: float = 5.0) -> Cleanup:
-        """Do the same as `cleanup_tasks`, on any event loop and without blocking that loop."""
+        """Cancel all admitted runs as `cleanup_tasks` does, on any event loop and without
+        blocking that loop.
+        """
         if self._forked():  # guard: in a fork the lock may be held for ever
             return Cleanup()
         runs = self._ledger.snapshot()

@@ -1,9 +1,9 @@
 """One run of one graph: a future for its callers, and a tree of tasks and threads on the loop.
 
 A run has ended when all of its parts have: the graph's task, every task that its nodes created, and every
-thread that a synchronous node occupies. Only then does its future resolve. A second cancellation makes
-LangGraph stop waiting for its nodes, and cancelling a call to a thread leaves the thread running. A caller
-that took these for the end of the run could release the sandbox while a node still writes to it.
+thread that a synchronous node occupies. Only then does its future resolve. The return of LangGraph is not the
+end of a run: after a second cancellation LangGraph stops waiting for its nodes, and cancelling a call to a
+thread leaves the thread running. A caller could then release the sandbox while a node still writes to it.
 
 `RunEvents` publishes the runs as events.
 """
@@ -81,7 +81,7 @@ class GraphRun(Future[StreamMessage]):
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return None: errors are answers. Waits as `result` does."""
+        """Return None, because errors arrive as answers. Waits as `result` does."""
         self._refuse_to_wait_for_myself("exception()")
         return super().exception(timeout)
 

@@ -1,11 +1,11 @@
 """One event loop on its own thread, and the only way to reach it.
 
-`asyncio.ensure_future` from another thread starts nothing until the loop happens to wake, and `Task.cancel`
-from another thread is not delivered. So all calls from other threads use `call_soon_threadsafe`.
+All calls from other threads use `call_soon_threadsafe`. (From another thread, `asyncio.ensure_future` starts
+nothing until the loop happens to wake, and `Task.cancel` is not delivered.)
 
 Synchronous nodes run on daemon threads, because a hung node must not keep the interpreter from exiting. The
-default executor of a loop joins its threads at exit, however long that takes, and has only `cpus + 4` of
-them, so a few hung nodes would block all others.
+default executor of a loop would wait for its threads at exit, however long that takes. It also has only `cpus
++ 4` threads, so a few hung nodes would block all others.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class LoopTenant(Protocol):
     """The user of the loop. Each method is called once, on the loop's thread, when the loop has stopped."""
 
     def loop_stopping(self, asked: bool) -> None:
-        """The loop stopped; `asked` is False if it was not `stop` that stopped it. Afterwards the loop runs
-        once more, so that cancelled tasks can end.
+        """The loop stopped. `asked` is True if `stop` was called. Afterwards the loop runs once more, so that
+        cancelled tasks can end.
         """
         ...
 
@@ -171,7 +171,7 @@ class NodeThreads(ThreadPoolExecutor):
         self._is_shut_down = False
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Run the call on an idle thread or a new one; queue it if there are `bound` threads.
+        """Run the call on an idle or new thread; queue it if `bound` threads are busy.
 
         Raises `RuntimeError` if a new thread is needed and the system refuses it; the call then never runs.
         """
@@ -200,7 +200,7 @@ class NodeThreads(ThreadPoolExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False, seconds: float = 0.0) -> None:
-        """End each thread when it becomes idle; wait for at most `seconds`, whatever `wait` says."""
+        """End each thread when it becomes idle; wait for at most `seconds`. `wait` is ignored."""
         with self._lock:
             self._is_shut_down = True
             self._work.notify_all()

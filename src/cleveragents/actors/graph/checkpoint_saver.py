@@ -1,17 +1,17 @@
 """A LangGraph checkpointer on the CleverAgents database.
 
-A long value is stored once per version, separate from the checkpoints that use it; a short one is stored
+A long value is stored once per version, separate from the checkpoints that use it. A short value is stored
 inside the checkpoint, which is cheaper. Versions end in random digits: two branches that continue from the
 same checkpoint use the same version numbers, and each must find its own values.
 
-The writes of a task are stored when it ends and describe the step completely. The checkpoint that LangGraph
-then creates adds no information. So if exactly one task follows, the checkpoint is stored later, together
-with that task's writes: one transaction per step instead of two. A process that is killed in between
-continues from the writes of the previous step.
+The writes of a task are stored when the task ends, and describe its step completely; the checkpoint that
+LangGraph then creates adds no information. So if exactly one task follows, the checkpoint is held back and
+stored together with the writes of that task: one transaction per step instead of two. A process that is
+killed in between continues from the writes of the previous step.
 
 Values are serialised as plain values and LangGraph's own markers. A format that names classes could make the
-reader import and call them, so such values are neither written nor revived, even if another program wrote
-them into the database.
+reader import and call these classes. So such values are never written, and never loaded, even if another
+program wrote them into the database.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _STRICT = (
 class _Step:
     """A step with a single task.
 
-    `held` is the step's checkpoint while that is held back; `written` resolves to whether the task's writes
+    `held` is the step's checkpoint while it is held back; `written` resolves to True if the task's writes
     were stored.
     """
 
@@ -91,7 +91,7 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
     must be plain (`PlainSerializer`), otherwise `InvalidPayload` is raised. Deleting a thread also deletes
     the threads below it (`id/…`).
 
-    With `history`, the saver is stateless, and any thread and loop may share it. Without it, the saver
+    With `history`, the saver is stateless, and any thread and loop may share it. Without `history`, the saver
     belongs to one run and its loop. Each checkpoint then replaces those before its parent, so a thread can
     continue only from its latest state. A checkpoint that is followed by a single task is held back until
     that task writes, and is stored together with these writes. Before anything else is written or read in its
@@ -362,8 +362,8 @@ async def _aside(call: Callable[..., R], *arguments: Any) -> R:
 def _is_followed_by_one(checkpoint: Checkpoint) -> bool:
     """Return whether exactly one task follows.
 
-    With several tasks, the writes of one could be stored before the checkpoint that is held back for another.
-    With none, the checkpoint would never be stored.
+    With several tasks, the writes of one task could be stored before the checkpoint that is held back for
+    another task. With no task, the checkpoint would never be stored.
     """
     ways = [name for name in checkpoint.get("updated_channels") or () if name.startswith(_WAYS)]
     return len(ways) == 1 and (ways[0] == START or ways[0].startswith(_BRANCH))

@@ -1,10 +1,10 @@
 """The compiler from actors to LangGraph graphs: nodes to nodes, routes to conditional edges, actors to
 subgraphs.
 
-An llm node with tools becomes two nodes, one that calls the model and one that makes its tool calls, so that
-LangGraph writes a checkpoint after each. Without tools it stays one node, because LangGraph inspects all
-nodes at every step. Where branches meet, LangGraph's edges from several nodes do the waiting. A branch that
-can arrive over several edges gets an extra node at the meeting point, to which all of these edges lead.
+An llm node with tools becomes two nodes, so that LangGraph writes a checkpoint after each call: the first
+calls the model, the second makes its tool calls. Without tools it stays one node, because LangGraph inspects
+all nodes at every step. Where branches meet, LangGraph's edges from several nodes wait for all branches. If a
+branch can arrive over several edges, all of these edges lead to an extra node before the meeting point.
 
 Meetings of branches are found without LangGraph. A node with several names in `next` forks. After a fork,
 each step belongs to one branch, to several, or to none. Branches arrive at an edge that leads from a step of
@@ -13,7 +13,7 @@ of them; arrivals of other branches must all happen. Forks are processed from th
 an inner fork is one step of the outer fork.
 
 Barrier channels are stored as lists, because checkpoints are plain. Nodes run without LangChain's tracing
-chain, which calls callbacks, records a tree of calls and starts an extra task. CleverAgents has no tracers,
+chain, which calls callbacks, records a tree of calls and starts an extra task. CleverAgents needs no tracers,
 because progress goes to the host, and a step is a seventh cheaper without the chain.
 """
 
@@ -255,7 +255,7 @@ class Join:
 
 
 def joins_of(entry: str, edges: Iterable[Edge], forks: Mapping[str, Sequence[str]]) -> tuple[Join, ...]:
-    """Return all meetings of the graph, inner ones first.
+    """Return all meetings of the graph, inner meetings first.
 
     `forks` maps the nodes that start parallel branches to those branches.
     """

@@ -1,8 +1,8 @@
 """The llm node: one model call per execution, so that each call has its own checkpoint.
 
 The node runs again after its tool calls, after an invalid answer, and after its conversation was summarised.
-Whenever a run enters the node, a new conversation begins, but the call numbers continue, because they
-permanently name the calls. A node without tools cannot make tool calls. If its model requests one, the node
+Whenever a run enters the node, a new conversation begins. The call numbers continue, because they are
+permanent names of the calls. A node without tools cannot make tool calls. If its model requests one, the node
 answers with an error and drops the request, because no provider accepts a request without an answer.
 
 Answers with a schema are extracted from the model's text and validated. Tool calls are made one at a time,
@@ -231,7 +231,7 @@ class LlmStep:
 
 @dataclass(frozen=True, slots=True)
 class StructuredAnswer:
-    """The object in a model's answer, or a text that tells the model what is wrong with the answer."""
+    """The object in a model's answer, or a text for the model about the mistake in its answer."""
 
     value: dict[str, Any] | None
     problem: str = ""
@@ -344,8 +344,8 @@ def _refusal(request: ToolRequest, specs: Sequence[ToolSpec]) -> str | None:
 def _repeated(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer, *, writes: bool) -> str | None:
     """Count identical failures of a call. Return the reason to stop if there are too many, else None.
 
-    A successful call resets the count only if it may have changed something: a model that reads the file and
-    sends the same edit again has learnt nothing.
+    A successful call resets the count only if it may have changed something. A read between two identical
+    failing edits does not reset it.
     """
     if not answer.failed:
         if writes:
@@ -365,7 +365,7 @@ def _repeated(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer, *,
 
 
 def _same_in_a_row(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer) -> int:
-    """Return how many calls in a row, up to this one, were the same and had the same result."""
+    """Return the number of consecutive identical calls with the same result, up to this call."""
     digest = _digest(request, answer.text)
     before, times = talk.get("last_call", ("", 0))
     talk["last_call"] = [digest, times + 1 if before == digest else 1]
@@ -373,8 +373,8 @@ def _same_in_a_row(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswe
 
 
 def _advice(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer, specs: Sequence[ToolSpec]) -> str:
-    """Count edits of each file whose text was not found. Return the advice to write the file instead after
-    two in a row. An edit that a person or a rule denied does not count.
+    """Count consecutive edits of each file whose text was not found. After two, return the advice to write
+    the whole file instead. An edit that a person or a rule denied does not count.
     """
     path = request.arguments.get("path")
     if request.tool not in (_EDIT, _WRITE) or not isinstance(path, str):

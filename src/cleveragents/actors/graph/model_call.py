@@ -1,8 +1,9 @@
 """One model call of an llm node, within the model's window and the run's limits.
 
 A conversation that exceeds the window is shortened. First, old tool results are truncated. Then the model
-summarises the oldest exchanges. If it cannot, or if the summary does not fit, they are dropped. Tool requests
-and their results always stay together, because no provider accepts one without the other.
+summarises the oldest exchanges. If it fails, or if the summary does not fit, the oldest exchanges are
+dropped. Tool requests and their results always stay together, because no provider accepts one without the
+other.
 """
 
 from __future__ import annotations
@@ -193,9 +194,10 @@ class NodeModelCall:
 
 
 def _room(read: int, asked: int, refused: ContextTooLong) -> int:
-    """Return the model's window in our token count, after a refused request. It is smaller than the request:
-    scaled by the provider's numbers if they are plausible, else three quarters of it. It is at least a
-    quarter of `read`, so that a wrong number cannot reduce it to nothing.
+    """Return the model's window in our token count, after the provider refused a request as too long. The
+    window is the size of the request, scaled by the provider's numbers if they are plausible, else by
+    three quarters. It is at least a quarter of `read`, so that a wrong number cannot reduce the window to
+    nothing.
     """
     room = refused.limit * min(asked, refused.needed) // max(1, refused.needed)
     if not 0 < room < asked:  # guard: each refusal makes it smaller

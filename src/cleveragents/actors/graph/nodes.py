@@ -1,7 +1,8 @@
 """The steps of all nodes except the llm node.
 
-A command node runs an external agent as one tool call. So all rules for tool calls apply: it needs approval,
-its changes are recorded, it ends with its time limit or a cancellation, and a finished call is not repeated.
+A command node runs an external agent as one tool call. So all rules for tool calls apply: the agent needs
+approval, its changes are recorded, it ends with its time limit or a cancellation, and a finished call is not
+repeated.
 
 A human node ends the run by LangGraph's interrupt; a later run continues with the answer. A subgraph node
 runs another actor's graph with its own state and checkpoints.
@@ -134,7 +135,7 @@ class RouterStep:
     async def chosen(self, state: State) -> str:
         """Return the chosen successor.
 
-        Raises `ActorStopped` if no condition holds, or if one cannot be evaluated.
+        Raises `ActorStopped` if no condition holds, or if a condition cannot be evaluated.
         """
         values = public_values(self._actor, state)
         try:
@@ -187,7 +188,9 @@ class ToolStep:
 
 
 class HumanStep:
-    """The step that asks a person. It runs again from the top with the answer, so it has no side effects."""
+    """The step that asks a person. With the answer, the step runs again from its beginning, so it has no side
+    effects.
+    """
 
     def __init__(self, actor: Actor, node: HumanNode) -> None:
         self._actor = actor
@@ -215,7 +218,8 @@ def asked_by(interrupts: Sequence[Any]) -> dict[str, Any] | None:
 def supersteps(graph: CompiledStateGraph[Any, Any, Any, Any], steps: int) -> int:
     """Return LangGraph's recursion limit for a run of at most `steps` model and tool calls.
 
-    The limit lets every other node run between two calls, and still ends a loop without calls.
+    The limit is high enough for all other nodes to run between two calls, and still ends a loop without
+    calls.
     """
     return (steps + 1) * (len(graph.nodes) + 1)
 
@@ -232,8 +236,8 @@ class SubgraphStep:
         self._graph = graph
 
     async def run(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
-        """Run the actor and return its outputs. If the run was interrupted inside the actor, it continues
-        there.
+        """Run the actor and return its outputs. A run that was interrupted inside the actor continues inside
+        it.
         """
         node = self._node
         path = path_in(state, node.name)

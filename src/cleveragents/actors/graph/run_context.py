@@ -2,9 +2,8 @@
 account.
 
 The account tracks spending while the run is in progress: parallel branches share the remaining limit, and a
-subgraph also spends from all actors above it. The state stores the same sums, so that a resumed run continues
-counting. But the state includes a call only when its step has ended, and a subgraph's calls only when the
-subgraph has ended.
+subgraph also spends from all actors above it. The state stores the same sums for a resumed run, but later: it
+includes a call when its step has ended, and the calls of a subgraph when the subgraph has ended.
 """
 
 from __future__ import annotations
@@ -102,8 +101,8 @@ class RunSpending:
 class RunContext:
     """The LangGraph context of all nodes; subgraphs inherit it.
 
-    It belongs to the loop and to one run; a resumed run gets a new one. `models` caches the models that may
-    answer, by name. `specs` caches the tools of each list of names: they stay the same throughout a run,
+    It belongs to the loop and to one run; a resumed run gets a new context. `models` caches the models that
+    may answer, by name. `specs` caches the tools of each list of names: they stay the same throughout a run,
     because a model may call any tool it has been shown. `rooms` holds windows that providers reported to be
     smaller than documented. `stopped` holds nodes that made no progress, and why.
     """
@@ -207,8 +206,8 @@ class SpendingReservation:
     as nothing. Entering waits while other calls of the run hold the required amount, and raises
     `ActorStopped` if the call might exceed a limit.
 
-    Not thread-safe: it belongs to the loop. It is a class, because a generator-based context manager for each
-    call would be slower.
+    Not thread-safe: it belongs to the loop. It is a class because a generator-based context manager would be
+    slower.
     """
 
     __slots__ = ("_account", "_chain", "_worst", "spent")
@@ -265,10 +264,8 @@ class ActorSpending:
         return SpendingReservation(self._account, self._chain, worst)
 
     def holds(self, worst: Spend) -> bool:
-        """Return whether a call of this worst case fits the limits now. If not, it may fit when other calls
-        have ended.
-
-        Raises `ActorStopped` if it can never fit.
+        """Return whether a call of this worst case fits the limits now. A call that does not fit now may fit
+        when other calls have ended. Raises `ActorStopped` if the call can never fit.
         """
         self._ensure_within(worst)
         return self._broken(self.spent + self.reserved_sum + worst) is None
@@ -344,7 +341,7 @@ def _less(one: Spend, other: Spend) -> Spend:
 class CallCost:
     """The cost of one model call.
 
-    `models` are the models that may answer: the requested one and its fallback.
+    `models` are the models that may answer: the requested model and its fallback.
     """
 
     models: Sequence[ModelFacts]

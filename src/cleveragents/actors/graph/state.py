@@ -1,7 +1,7 @@
 """The state of an actor's graph: a channel for every key, and internal channels whose names no key can have.
 
-Channels hold only plain JSON, because checkpoints store them and another process may continue from there.
-Templates over the state produce prompts, questions and arguments.
+Channels hold only plain JSON, because checkpoints store them and another process may continue from a
+checkpoint. Templates over the state produce prompts, questions and arguments.
 """
 
 from __future__ import annotations
@@ -183,7 +183,8 @@ def filled_values(template: Mapping[str, JsonValue], actor: Actor, state: State)
 
 def answer_schema(node: LlmNode, state: State) -> dict[str, Any] | None:
     """Return the schema for an answer. `enum: ["${key}"]` of a property becomes the items of a list, or the
-    lines of a text; it is left out if there are none or too many, because a grammar for it would be huge.
+    lines of a text. The `enum` is left out if there are no items, or so many that a grammar for them would be
+    huge.
     """
     if node.schema is None:
         return None

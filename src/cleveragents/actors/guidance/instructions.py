@@ -1,14 +1,13 @@
 """Instructions for an actor in addition to its task: the user's, the repository's, and the list of skills.
 
 Each part is marked with its origin, because the user's instructions take precedence over the repository's.
-`AGENTS.md` holds the instructions of a repository or of one of its directories. It is read in every
-repository, trusted or not: a model that works on a repository reads its text anyway, and this text can
-neither run nor permit anything. Policies, budgets, invariants and trust are enforced by code that no prompt
-reaches. The files are read from the sandbox, so their content is that of the plan's start, or as the plan
-changed it; the user sees such a change in the plan's diff.
+`AGENTS.md` holds the instructions of a repository or of one of its directories. `AGENTS.md` is read in every
+repository, trusted or not: a model that works on a repository reads its text anyway, and this text cannot run
+or permit anything. Policies, budgets, invariants and trust are enforced by code that no prompt reaches. The
+files are read from the sandbox, so they have the content from the start of the plan, with the changes of the
+plan. The plan's diff shows such a change.
 
-A link that leads outside, a pipe or a huge file is ignored: none of them can be the repository's
-instructions.
+A link that leads outside, a pipe or a huge file is ignored.
 """
 
 from __future__ import annotations
@@ -117,8 +116,8 @@ def agents_files(
     root: Path, directory: str = "", *, directories_limit: int = _DIRECTORIES_LIMIT
 ) -> tuple[AgentsFile, ...]:
     """Return the files on the path from the root to `directory` with their texts, the most specific one last,
-    because it takes precedence. Then return the other files without their texts, which an agent can read when
-    it works there.
+    because it takes precedence. The other files follow without their texts, which an agent can read when it
+    works in their directories.
 
     The texts share a limited space, and the most specific file gets it first. A text that does not fit is
     truncated, with a note.

@@ -116,7 +116,7 @@ def is_of_type(value: object, kind: str) -> bool:
 
 
 class LlmNode(Struct, frozen=True, kw_only=True):
-    """Calls a model and makes its tool calls until it requests none.
+    """Calls a model and makes the tool calls that it requests, until an answer requests none.
 
     `prompt` is a template over the state and becomes the first user message; `system` is the system prompt.
     The final text, or with `schema` (JSON Schema of an object) the final object, is written to the key
@@ -191,8 +191,8 @@ class AgentNode(Struct, frozen=True, kw_only=True):
     `environment` names the variables that are passed through, and `home` the files and directories below the
     user's home that are copied; the agent receives no other variables or files of the user. It has network
     access only if the node requests it and the policy grants it. It is stopped after `seconds`, or when it
-    has more than `processes` processes. The end of its output is written to the key `output`. `install` says
-    how to install the program.
+    has more than `processes` processes. The end of its output is written to the key `output`. `install` is
+    the hint how to install the program.
     """
 
     name: str
@@ -299,8 +299,8 @@ def server_request(arguments: Mapping[str, JsonValue]) -> str:
 
 
 def at_stake(arguments: Mapping[str, JsonValue]) -> str:
-    """Describe what an external agent runs and receives, to append to the approval question; empty for other
-    calls.
+    """Describe the program, variables and files of an external agent, for the approval question; empty for
+    other calls.
     """
     argv = _names(arguments.get("argv"))
     if not argv or "environment" not in arguments or "home" not in arguments:
@@ -347,7 +347,7 @@ class Progress(Struct, frozen=True):
 
 
 def cut_arguments(value: object, depth: int = 0) -> object:
-    """Return the arguments of a call, with long texts and lists cut: a model may send any amount."""
+    """Return the arguments of a call, with long texts and lists cut."""
     if isinstance(value, str):
         return value if len(value) <= _LONGEST_TEXT else f"{value[:_LONGEST_TEXT]}…"
     if isinstance(value, dict | list) and depth >= _DEEPEST:

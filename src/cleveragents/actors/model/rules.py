@@ -1,7 +1,7 @@
 """Validation rules for actors. Each problem has a place and a remedy. Pure functions.
 
-The loader validates the shape of the file and also applies these rules to files with a wrong shape, so the
-rules take nothing for granted. An empty name stands for a missing one, which the loader reports. Places refer
+The loader validates the shape of the file, and also applies these rules to files with a wrong shape. So the
+rules must accept any shape. An empty name stands for a missing name, which the loader reports. Places refer
 to the file of a graph; an actor of `type: llm` counts as a graph of one node.
 """
 
@@ -236,7 +236,7 @@ def _llm_problems(actor: Actor, node: LlmNode, around: ActorEnvironment) -> Iter
 
 
 def _choices_problems(actor: Actor, key: str | None) -> Iterator[str]:
-    """Yield what is wrong with the state key that holds the choices for a property, if there is one."""
+    """Yield the problems of the state key that holds the choices for a property, if any."""
     if key is None:
         return
     types: dict[str, str] = dict.fromkeys(GIVEN, "string") | {one.name: one.type for one in actor.state}
@@ -293,7 +293,7 @@ def _taken_over(actor: Actor, node: SubgraphNode, other: Actor) -> Iterator[_Pro
 
 
 def _way_back(name: str, first: str, around: ActorEnvironment) -> tuple[str, ...]:
-    """Return the chain of subgraphs from the first actor to the named one; empty if there is none."""
+    """Return the chain of subgraphs from the first actor to the named actor; empty if there is none."""
     ways: list[tuple[str, ...]] = [(first,)]
     seen = {first}
     while ways:

@@ -5,8 +5,8 @@ of a thread has no parent and starts the thread anew. The writes of a task may a
 so they are always stored. Writes whose checkpoint does not exist are never read.
 
 A checkpoint's transaction also deletes the rows that it makes obsolete. A conversation is one value that is
-stored again with every message, so without this, the size of a run would grow quadratically. The parent
-stays, because the next writer needs to find it.
+stored again with every message, so without these deletions the size of a run would grow quadratically. The
+parent checkpoint stays, because the next writer needs it.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class SqlCheckpointStore:
         fence: Fence | TurnFence | None = None,
         checkpoint: StoredCheckpoint | None = None,
     ) -> None:
-        """Store writes. An existing one (same task and index) is replaced only if `replace` is set.
+        """Store writes. An existing write (same task and index) is replaced only if `replace` is set.
 
         If the checkpoint of these writes is not stored yet, pass it as `checkpoint`: it and the writes are
         stored together or not at all.
@@ -187,7 +187,7 @@ class SqlCheckpointStore:
             return connection.scalars(select(graph_checkpoints.c.thread_id).distinct()).all()
 
     def delete_threads(self, beginning: str) -> None:
-        """Delete a thread and those below it (`beginning/…`)."""
+        """Delete a thread and the threads below it (`beginning/…`)."""
         if not is_storable(beginning):
             return
 

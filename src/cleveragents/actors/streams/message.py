@@ -1,4 +1,4 @@
-"""Messages of streams: a request to run a graph, progress of the run, and its end; and operators on such
+"""Messages of streams (a request to run a graph, progress of the run, and its end), and operators on such
 streams.
 """
 

@@ -35,9 +35,9 @@ _LONGEST_LOOK_SECONDS = 0.5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationRequest:
     """A request for a conversation about `repository`, a directory of this machine, or about `resource`, a
-    registered repository; a server accepts only the latter.
+    registered repository. A server accepts only a `resource`.
 
-    `limits` bound all model calls of the conversation, and each plan that it starts. `limits.seconds` is the
+    `limits` apply to all model calls of the conversation and to its plans together. `limits.seconds` is the
     time of one turn. `profile` is the profile of the plans.
     """
 
@@ -200,11 +200,11 @@ class Conversations(Protocol):
         """
 
     def watch(self, conversation_id: str, *, after: int | None = None) -> Iterator[TurnOutputView]:
-        """Yield the output of the last turn as it arrives, until the turn ends. It begins with the turn, or
-        after output number `after`, for example the last one seen before an interruption.
+        """Yield the output of the last turn as it arrives, until the turn ends. With `after`, begin after
+        this output number, for example the last one seen before an interruption.
 
-        Each piece comes once, in order, even across a broken connection. Raises `ServerUnreachable` if the
-        server does not come back.
+        Each piece is yielded once, in order, even across a broken connection. Raises `ServerUnreachable` if
+        the server does not come back.
         """
 
     def wait(self, conversation_id: str, *, timeout: float | None = None) -> TurnView:
@@ -216,14 +216,15 @@ class Conversations(Protocol):
         """Return the output after output number `after`, oldest first. Old output is dropped."""
 
     def file(self, conversation_id: str, path: str, *, line: int = 1) -> FileLinesView:
-        """Return the lines around a line of a file of the repository, such as one that an answer refers to.
+        """Return the lines around a line of a file of the repository, for example a line that an answer
+        refers to.
 
         Raises `RequestRefused` if there is no such file, git ignores it, or it is not text.
         """
 
     def fork(self, conversation_id: str, *, turn: int | None = None) -> ConversationView:
-        """Start a conversation with a copy of the turns up to `turn`, or of all ended turns. Its plans stay
-        with the source.
+        """Start a conversation with a copy of the turns up to `turn`, or of all ended turns. The plans of
+        these turns stay with the source.
         """
 
     def rename(self, conversation_id: str, title: str) -> ConversationView:
@@ -231,11 +232,13 @@ class Conversations(Protocol):
 
     def compact(self, conversation_id: str) -> ConversationView:
         """Summarise all but the recent turns for later prompts, with one model call. The turns stay readable,
-        and open plans stay known. Returns when it is done.
+        and open plans stay known. Returns when the summary is stored.
         """
 
     def delete(self, conversation_id: str, *, only_unused: bool = False) -> None:
-        """Delete a conversation with its turns. Its plans stay. `only_unused` refuses one that has turns."""
+        """Delete a conversation with its turns. Its plans stay. With `only_unused`, a conversation with turns
+        is refused.
+        """
 
 
 def followed(
@@ -245,7 +248,9 @@ def followed(
     *,
     after: int,
 ) -> Iterator[TurnOutputView]:
-    """Yield the output after number `after` until the turn ends. All its output is stored before its end."""
+    """Yield the output after number `after` until the turn ends. All output of a turn is stored before the
+    turn ends.
+    """
     pause = LOOK_SECONDS
     while True:
         over = ended()  # read before the output, or its end is missed

@@ -325,7 +325,7 @@ class LocalConversations:
     def _root(self, conversation: Conversation) -> Path:
         """Return the directory of this machine with the files of the conversation's repository.
 
-        Raises `UnknownResource` if the resource was removed, also if another project uses its name now;
+        Raises `UnknownResource` if the resource was removed, even if another project now uses its name;
         `SandboxRefused`, `RemoteUnreachable`.
         """
         resource = self._resource(conversation)
@@ -339,8 +339,8 @@ class LocalConversations:
         return directory
 
     def _resource(self, conversation: Conversation) -> Resource | None:
-        """Return the resource of the conversation, None for a directory of this machine, after checking that
-        the user may use it. Raises `UnknownResource`, `NotAllowed`.
+        """Return the resource of the conversation after checking the user's access to it; None for a
+        directory of this machine. Raises `UnknownResource`, `NotAllowed`.
         """
         if conversation.resource_name is None:
             self._access.ensure_server_admin()  # guard: only the owner reads directories of the machine
@@ -351,8 +351,8 @@ class LocalConversations:
         return resource
 
     def _take(self, conversation_id: str, take: Callable[..., Conversation]) -> Conversation:
-        """Take the conversation, at once or from an owner that died. The owner may be on another machine:
-        then wait for its next heartbeat, for a lease at most. Raises `ConversationBusy`.
+        """Take the lease of the conversation, also from an owner that died. If the owner is on another
+        machine, wait for its next heartbeat, at most for the length of a lease. Raises `ConversationBusy`.
         """
         first: Observed | None = None
         observer, processes = self._parts.observer, self._container.processes
@@ -394,8 +394,8 @@ class LocalConversations:
         stop: CancellationToken,
         told: Callable[[Progress], None] = lambda seen: None,
     ) -> TurnEnvironment:
-        """Return the environment of a turn. Its rights are read again for each call, because they may end
-        during the turn. `told` receives the plans that it starts or corrects.
+        """Return the environment of a turn. The rights of its author are read again for each call, because
+        they may change during the turn. `told` receives the plans that the turn starts or corrects.
         """
         from cleveragents.api.conversations.plans import LocalConversationPlans
 
@@ -411,8 +411,8 @@ class LocalConversations:
         return self._parts.environment(held, root, plans, stop, ensure_allowed)
 
     def _acting_as(self, author: str | None, turn: str) -> LocalConversations:
-        """Return the conversations of the author of a turn. Only the author and the owner of this machine may
-        continue it, and it always runs with the rights of the author. Raises `RequestRefused`, `UnknownUser`.
+        """Return the conversations with the rights of a turn's author, who need not be the caller. Only the
+        author and the owner of this machine may continue a turn. Raises `RequestRefused`, `UnknownUser`.
         """
         if author == self._by:
             return self
@@ -429,7 +429,7 @@ class LocalConversations:
         return self._access.conversation(conversation_id, Role.OPERATOR)
 
     def _state(self, conversation: Conversation) -> TurnState | None:
-        """Return the state of the last turn; a turn whose owner is dead is interrupted."""
+        """Return the state of the last turn: `interrupted` if the process that ran it has died."""
         last = self._parts.store.turns(conversation.id, after=max(0, conversation.turns - 1))
         return self._state_of(conversation, last[-1]) if last else None
 
@@ -440,7 +440,7 @@ class LocalConversations:
         return TurnState.INTERRUPTED if lost else TurnState.RUNNING
 
     def _with_partial(self, turn: Turn) -> Turn:
-        """Return the turn; without an answer, with what the model said so far."""
+        """Return the turn. If it has no answer yet, its answer is the model's output so far."""
         if turn.answer or turn.state is TurnState.ANSWERED:
             return turn
         following = self._parts.store.turns(turn.conversation_id, after=turn.number, limit=1)

@@ -1,7 +1,7 @@
-"""The plans of a conversation, as its tools reach them: through the client of the acting user.
+"""The plans of a conversation, for its tools. They use the client of the acting user.
 
 Only these methods of `Plans` are used: `create`, `correct`, `revise`, `get` and `summary`. The result of a
-plan that a conversation starts always waits for a person, whatever the profile says.
+plan that a conversation starts always waits for a person, even if the profile allows `apply`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _MOST_CHARACTERS = 4_000
 
 
 class LocalConversationPlans:
-    """`ConversationPlans` for one turn. `plans_now` returns the plans of the person whose turn it is, with
-    that person's present rights. `told` receives each plan that the turn starts or corrects.
+    """`ConversationPlans` for one turn. `plans_now` returns the plans with the current rights of the turn's
+    author. `told` receives each plan that the turn starts or corrects.
     """
 
     def __init__(
@@ -103,7 +103,9 @@ class LocalConversationPlans:
         return _note(view)
 
     def _is_final(self, plan_id: str) -> bool:
-        """Return whether the plan can spend nothing more: it is deleted, or no correction continues it."""
+        """Return whether the plan can spend nothing more: it is deleted, or has ended and cannot be
+        corrected.
+        """
         try:
             return self._plans_now().summary(plan_id).status.value in _FINAL
         except UnknownPlan:
@@ -122,7 +124,9 @@ class LocalConversationPlans:
         return container.conversations.store.claim(self._held.held, step, link, now=container.clock.now())
 
     def _limits(self) -> Limits:
-        """Return what the budget of the conversation leaves for one more plan. Raises `ToolRefused`."""
+        """Return the limits of one more plan, from the remaining budget of the conversation. Raises
+        `ToolRefused`.
+        """
         budgets = self._container.plan_parts.actor_parts.budgets
         own = budgets.view(self._held.id)
         taken = []
@@ -157,8 +161,9 @@ _ENDED = _FINAL | {"unchanged", "merged"}
 def left_for_plan(
     limits: BudgetLimits, own: tuple[int, int, int], plans: Sequence[tuple[int, int, int]]
 ) -> BudgetLimits | None:
-    """Return the limits of one more plan: those of the conversation, less what its turns spent and what its
-    plans may spend or have spent. The amounts are picodollars, tokens and steps. None if nothing is left.
+    """Return the limits of one more plan: the limits of the conversation, minus the spending of its turns and
+    the spending or limits of its plans. The amounts are picodollars, tokens and steps. None if nothing is
+    left.
     """
     most = (limits.picodollars, limits.tokens, limits.steps)
     left: list[int | None] = []

@@ -1,6 +1,6 @@
 """Apply and undo as jobs: requested by a person, done by a worker.
 
-If the job fails, the state and error of the plan say why.
+If the job fails, the plan stores the reason in its state and error.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class _Deed(Struct, frozen=True):
 
 
 def _submitted(container: Container, plan: Plan, what: str, deed: _Deed) -> Job:
-    """Submit the job. There is at most one job per version of the plan, plus one after each failed job."""
+    """Submit the job. Each version of the plan has at most one job, plus one more after each failed job."""
     lanes = container.plan_parts.lifecycle.queueing.lanes.of_project(plan.request)
     # A unique value per request: of two equal requests, the slower one gets an error.
     asked = container.identifiers.new()
@@ -160,8 +160,8 @@ def _submitted(container: Container, plan: Plan, what: str, deed: _Deed) -> Job:
 
 
 def _queue_for(container: Container, plan: Plan) -> str:
-    """Return the queue for the plan's job. For a plan that ran without a queue, it is the queue of the
-    machine that has its sandbox.
+    """Return the queue for the plan's job. For a plan without a queue, this is the queue of the machine that
+    has its sandbox.
     """
     asked = queue_of(plan.request)
     if asked or remote_of(plan.resource) is not None:

@@ -76,7 +76,7 @@ def needs_of(parts: PlanParts, plan: Plan) -> str | None:
 
 
 def is_at_rest(plan: Plan) -> bool:
-    """Return whether no worker runs the plan, and none will until a person acts."""
+    """Return whether no worker runs the plan, or will run it before a person acts."""
     has_active_sub_plans = waits_for_sub_plans(plan) and not asked_below(plan)
     return not (plan.state.running or should_run(plan) or has_active_sub_plans)
 
@@ -172,7 +172,7 @@ def _steps_of_resting(parts: PlanParts, plan: Plan) -> set[str]:
 
 
 def is_pausable(parts: PlanParts, plan: Plan) -> bool:
-    """Return whether the plan or a plan below it runs. A sub-plan pauses with the plan at the top."""
+    """Return whether the plan or a plan below it runs. A sub-plan pauses with its root plan."""
     if plan.parent_id is not None or parts.lifecycle.should_cancel(plan):
         return False
     if plan.phase is Phase.APPLY:
@@ -189,7 +189,9 @@ def _is_rebasable(plan: Plan) -> bool:
 
 
 def is_resumable(parts: PlanParts, plan: Plan) -> bool:
-    """Return whether a resume would continue the plan. False if it waits for a worker or is finished."""
+    """Return whether a resume would continue the plan. False if the plan waits for a worker or
+    is finished.
+    """
     if should_run(plan):
         job = parts.lifecycle.queueing.job_of(plan)
         waits = job is not None and job.state is JobState.QUEUED and not is_parked(plan)

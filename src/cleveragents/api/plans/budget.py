@@ -51,7 +51,7 @@ def limits_of(
 
 def raise_limits(parts: PlanParts, plan: Plan, limits: BudgetLimits, model: str | None = None) -> None:
     """Raise the limits of a plan before it is resumed, so that a worker finds the new limits. `model` is the
-    model that it will continue with, if given.
+    model that the plan will continue with; None for its current model.
 
     A plan that cannot be resumed is not changed; `resume` reports why. Errors as in `allow`; `NeedsHuman` for
     edits by hand that were not captured.
@@ -65,8 +65,8 @@ def allow(parts: PlanParts, plan: Plan, limits: BudgetLimits, model: str | None 
     """Set the total limits of the plan and of all plans that share its budget. They apply from the next model
     call on; the time limit, from the next step on.
 
-    Raises `PriceUnknown`, `SpendingUncounted` if spending cannot be counted. A limit below the current one is
-    refused.
+    Raises `PriceUnknown`, `SpendingUncounted` if spending cannot be counted. A limit below the current limit
+    is refused.
     """
     from cleveragents.plans.actors.role_models import ensure_counted
 
@@ -129,7 +129,7 @@ def _is_resumable(parts: PlanParts, plan: Plan) -> bool:
 
 
 def _castings(parts: PlanParts, plan: Plan) -> list[RoleAssignment]:
-    """Return the role assignments of those plans that use actors: the plan and all plans below it."""
+    """Return the role assignments of the plan and all plans below it, without plans that use no actors."""
     every = (role_assignment_of(parts, one) for one in (plan, *below(parts, plan)))
     return [casting for casting in every if casting is not None]
 

@@ -66,8 +66,8 @@ class ChangedFiles(Struct, frozen=True):
 def changes_of(parts: PlanParts, plan: Plan) -> list[Row]:
     """Return each file that an apply would change now, with the lines added and removed.
 
-    Empty if the plan has no sandbox here. Raises `PlanError` if changes that the review leaves out cannot be
-    separated from the rest.
+    Empty if the plan has no sandbox on this machine. Raises `PlanError` if changes that the review leaves out
+    cannot be separated from the rest.
     """
     return found_changes(parts, plan).rows
 
@@ -143,8 +143,8 @@ class _Look:
 
 @lru_cache(maxsize=16)
 def _compared(look: _Look) -> tuple[str, Mapping[str, Difference], Mapping[str, Lines]]:
-    """Return the tree, its changes and the number of changed lines. Cached, because following a plan would
-    start four processes each time.
+    """Return the tree, its changes and the number of changed lines. The result is cached, because each call
+    starts four processes.
     """
     sandbox = look.sandbox
     tree = sandbox.tree(dict(look.states))
@@ -191,8 +191,8 @@ def unapplied_of(parts: PlanParts, plan: Plan) -> Unapplied:
 
 
 def unapplied_text(found: Unapplied, *, checked: bool) -> list[str]:
-    """Return one sentence for each reason why entries are not applied. `checked` says whether checks ran;
-    checks do not see ignored files.
+    """Return one sentence for each reason why entries are not applied. `checked`: checks ran, without seeing
+    ignored files.
     """
     from cleveragents.plans.history import named
 
@@ -293,7 +293,8 @@ def conflict_with_sides(conflict: MergeConflict, sandbox: Sandbox) -> Row:
 def commit_message(plan: PlanView) -> str:
     """Return a drafted commit message: the goal as the subject, then the changed files.
 
-    Equal plans get equal messages: no model is asked. A goal that is cut in the subject follows in full.
+    No model is called, so equal plans get equal messages. A goal that is too long for the subject follows in
+    full.
     """
     import textwrap
 

@@ -50,9 +50,9 @@ _LATE_LOOKS = 6
 class Plans(Protocol):
     """The plans that the acting user can see. A plan is named by its id, or by an unambiguous part of it.
 
-    Every method may raise `UnknownPlan`, `AmbiguousPlan` and `NotAllowed`; every method that changes a plan,
-    `PlanError` if the state of the plan does not allow the change, and `StalePlan` if another user changed
-    the plan first.
+    Every method may raise `UnknownPlan`, `AmbiguousPlan` and `NotAllowed`. A method that changes a plan may
+    also raise `PlanError` if the state of the plan does not allow the change, and `StalePlan` if another user
+    changed the plan first.
     """
 
     def list(
@@ -71,11 +71,11 @@ class Plans(Protocol):
         also the path of a repository."""
 
     def counts(self) -> tuple[PlanCount, ...]:
-        """Return how many plans there are in each phase and state. Sub-plans are not counted."""
+        """Return the number of plans in each phase and state. Sub-plans are not counted."""
 
     def search(self, text: str, *, project: str | None = None, limit: int = 20) -> tuple[FoundPlan, ...]:
         """Return the plans whose goal, answer, transcript or changes contain the text, newest first. Case is
-        ignored, and masked texts are not found.
+        ignored, and matches in masked parts do not count.
 
         Reads the latest 1,000 plans, and at most 400 texts that contain the query. Raises `RequestRefused`
         unless the text has 2 to 200 characters.
@@ -94,17 +94,19 @@ class Plans(Protocol):
         """
 
     def watch(self, plan_id: str) -> Iterator[OutputView]:
-        """Yield the output of the plan from the beginning, until the plan rests or needs a person."""
+        """Yield the output of the plan from the beginning, until no worker runs it: it has ended, is ready or
+        needs a person.
+        """
 
     def wait(self, plan_id: str, *, timeout: float | None = None) -> PlanView:
-        """Wait until the plan rests or needs a person, and return it. Raises `DeadlineExceeded`."""
+        """Wait until no worker runs the plan, as in `watch`, and return it. Raises `DeadlineExceeded`."""
 
     def pause(self, plan_id: str) -> PlanView:
         """Stop a running plan and its sub-plans so that they can be resumed or corrected. Returns at once;
         `wait` returns when all processes have ended.
 
-        A finished call stays; a call in progress is made again after a resume. Raises `PlanError` if the plan
-        does not run, or is a sub-plan.
+        The effects of finished calls stay; a call in progress is repeated after a resume. Raises `PlanError`
+        if the plan does not run, or is a sub-plan.
         """
 
     def cancel(self, plan_id: str, *, reason: str = CANCELLED, discard: bool = False) -> PlanView:
@@ -133,7 +135,8 @@ class Plans(Protocol):
         scope: ApprovalScope = "once",
         pattern: str | None = None,
     ) -> PlanView:
-        """Approve the pending request and continue. With `call`, only if that call is pending.
+        """Approve the pending request and continue. With `call`, raise `PlanError` unless that call is
+        pending.
 
         The scope decides whether later commands that match `pattern` are approved, too: `plan` approves them
         in the plan's whole tree, `project` in its project, or in its repository if the plan belongs to the
@@ -249,8 +252,8 @@ class Plans(Protocol):
 
     def rebase(self, plan_id: str) -> PlanView:
         """Merge the result with the current files of the repository, in the sandbox, and continue the plan:
-        its agent resolves conflicts, and its checks run again. If the repository has not changed since, the
-        plan stays as it is. Raises `PlanError`, `NeedsHuman`, `StalePlan`.
+        its agent resolves conflicts, and its checks run again. If the repository has not changed since the
+        plan's base, nothing happens. Raises `PlanError`, `NeedsHuman`, `StalePlan`.
         """
 
     def resolve(self, plan_id: str, path: str, take: Take) -> PlanView:
@@ -271,7 +274,9 @@ class Plans(Protocol):
         """
 
     def preview_correction(self, plan_id: str, decision: int) -> CorrectionPreview:
-        """Return what the correction of a decision would supersede and undo."""
+        """Return a preview of a correction: the decisions that it would supersede, and the work that it would
+        undo.
+        """
 
     def comment(
         self,
@@ -283,11 +288,11 @@ class Plans(Protocol):
         end_line: int | None = None,
         side: Side = "after",
     ) -> CommentView:
-        """Comment on a plan, or on lines of a file that it changed. Lines are those of the result; with the
-        side `before`, those of the file before the plan, for lines that the plan removed.
+        """Comment on a plan, or on lines of a file that it changed. Line numbers refer to the result; with
+        the side `before`, to the file before the plan, so that removed lines can be commented on.
 
-        The comment follows its lines while they are found unchanged at exactly one place; afterwards it is
-        outdated. The executor gets it with the next `revise`. Raises `UnknownFile`.
+        The comment follows its lines while they are found unchanged at exactly one place; afterwards the
+        comment is outdated. The executor receives the comment with the next `revise`. Raises `UnknownFile`.
         """
 
     def comments(self, plan_id: str, *, limit: int = 1000, after: str | None = None) -> Page[CommentView]:
@@ -378,7 +383,7 @@ def watched(
 ) -> Iterator[OutputView]:
     """Yield the output of a plan until it rests.
 
-    Workers store output a moment after it is printed, so reading continues for a moment after the plan rests.
+    Reading continues for a moment after the plan rests, because workers store output with a short delay.
     """
     number, pause, late = 0, LOOK_SECONDS, _LATE_LOOKS
     while True:

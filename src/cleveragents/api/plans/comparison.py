@@ -63,7 +63,9 @@ class ComparisonBounds:
 def ensure_comparable(
     one: ResultTree, other: ResultTree, bounds: ComparisonBounds, *, paths: Sequence[str] = ()
 ) -> None:
-    """Raise `RequestRefused` if the differences exceed the limits, as those between two repositories may."""
+    """Raise `RequestRefused` if the differences exceed the limits, for example because the plans are of two
+    repositories.
+    """
     from cleveragents.sandboxes.comparison import bytes_between, changed_between
 
     files = changed_between(one, other, paths)

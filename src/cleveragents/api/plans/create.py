@@ -1,8 +1,8 @@
 """Validation of requests for plans.
 
-All problems are found before a plan exists, and before the database is opened where possible, so that an
-invalid request fails at once. This includes whether git can commit: the apply checks it again with the
-repository locked, but a user should not learn only after an hour that the commit is impossible.
+All problems are found before a plan exists and, where possible, before the database is opened, so that an
+invalid request fails at once. Whether git can commit is checked here as well, so that the user does not learn
+it only after the plan has run. The apply repeats this check with the repository locked.
 """
 
 from __future__ import annotations
@@ -151,8 +151,8 @@ def _kept(action: Action, arguments: Mapping[str, JsonValue]) -> dict[str, objec
 
 
 def _goal_wanted(wanted: PlanSpec) -> PlanSpec:
-    """Return a request without an action as one for the action that takes a goal. Raises `RequestRefused` if
-    the goal is missing or too long.
+    """Return a request without an action as a request for `builtin/goal`. Raises `RequestRefused` if the goal
+    is missing or too long.
     """
     goal = " ".join(wanted.words).strip()
     if not goal:
@@ -235,7 +235,7 @@ def _ensure_model(actors: ActorSource, cast: Sequence[str], model: str) -> None:
 
 
 def _joined(asked: BudgetLimits, budget: Budget) -> BudgetLimits:
-    """Return the limits of the user; where the user sets none, those of the action."""
+    """Return the limits of the user; for each limit that the user does not set, the limit of the action."""
     usd = None if budget.usd is None else round(budget.usd * PICODOLLARS)
     return BudgetLimits(
         picodollars=usd if asked.picodollars is None else asked.picodollars,
@@ -302,8 +302,8 @@ def ensure_apply_request(plan: Plan, message: str | None, to_branch: str | None)
 
 
 def ensure_new_branch(to_branch: str, *, remote: bool) -> None:
-    """Raise `RequestRefused` unless the plan is on a remote, because only those plans push their result;
-    `InvalidName` for an invalid branch name.
+    """Raise `RequestRefused` unless the plan is on a remote, because only a plan on a remote pushes its
+    result; `InvalidName` for an invalid branch name.
     """
     if not remote:
         problem = "only plans on git remotes push to a branch; omit it"

@@ -199,7 +199,9 @@ def details_of(parts: PlanParts, plan: Plan) -> Row:
 
 
 def _broken_invariant(parts: PlanParts, plan: Plan) -> str | None:
-    """Return how the result breaks an invariant, or None. Only edits by hand can break an invariant."""
+    """Return a text about the invariant that the result breaks, or None. Only edits by hand can break an
+    invariant.
+    """
     if plan.strategy is None:
         return None
     invariants, states = Strategy.from_json(plan.strategy).invariants, parts.history.states(plan.id)
@@ -216,8 +218,8 @@ def part_rows(parts: PlanParts, plan: Plan) -> list[Row]:
 
 
 def _part_status(row: Row, *, over: bool) -> str:
-    """Return the plan status of a sub-plan. One that has no plan of its own is left out, not started, or (if
-    the parent is `over`) not run.
+    """Return the status of a sub-plan. Before its plan is created, the status is `left out`, `not started`
+    or, if the parent is `over`, `not run`.
     """
     phase, state, error = row["phase"], row["state"], row["error"]
     if state == LEFT_OUT:

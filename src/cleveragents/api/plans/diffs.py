@@ -1,7 +1,8 @@
 """The diff of a plan for programs, within limits, and single files of it before and after.
 
-Files left out are included, since they may be accepted again. A person reviews this text, so only known
-secrets are masked: masking by name or shape would hide code. The patch for users who may apply it is exact.
+Files that were left out are included, because they can be accepted again. Only known secrets are masked,
+because masking by name or shape would hide code from the reviewer. For users who may apply the plan, the
+patch is exact.
 
 Git's diffs are parsed by the lengths in hunk headers, so a line of content is never mistaken for a header.
 """
@@ -234,7 +235,7 @@ class _ReviewedHunks:
 
 
 def meant_hunks(parts: PlanParts, plan: Plan, digests: Collection[str]) -> dict[str, HunkId]:
-    """Return the present hunks with these ids. Raises `PlanError` if one is unknown: its file may have
+    """Return the current hunks with these ids. Raises `PlanError` if one is unknown: its file may have
     changed since.
     """
     if not digests:

@@ -37,8 +37,8 @@ __all__ = ["GoalsText", "requested_goals"]
 
 
 class GoalsText(Struct, frozen=True):
-    """The YAML of goals, and its name in errors. `sent` is set if it comes from a user of the server; then it
-    must not name files of this machine.
+    """The YAML of goals, and its name in errors. `sent`: the YAML comes from a user of the server, so it must
+    not name files of this machine.
     """
 
     content: bytes

@@ -47,7 +47,9 @@ def _graph(parts: PlanParts, plan: Plan, role: str, name: str, asking: set[tuple
 
 
 def _asking(parts: PlanParts, plan: Plan) -> set[tuple[str, str]] | None:
-    """Return the actors and nodes that wait for a model; None if the plan runs but none of them does."""
+    """Return the actors and nodes that wait for a model; None if the plan runs but no actor waits for a
+    model.
+    """
     if plan.state is not PlanState.PROCESSING:
         return set()
     calls = parts.actor_parts.budgets.calls_of(plan.id)

@@ -1,4 +1,4 @@
-"""Explains commands that found no network because their isolation cuts it off.
+"""Hints for commands that failed because their isolation denies the network.
 
 Commands in bubblewrap have no network unless the policy allows it, and their output ("could not resolve
 host") looks like a broken connection. Without bubblewrap the network is not cut off, and there is no hint.

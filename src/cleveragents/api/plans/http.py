@@ -419,7 +419,7 @@ class HttpPlans:
 
     def _refused(self, plan_id: str, reason: str) -> CleverAgentsError:
         """Return the error of a failed job that has no error fields, as from a server of 0.1.0. If the plan
-        is blocked, it is an error that a person can resolve.
+        is blocked, the error is one that a person can resolve.
         """
         if self.get(plan_id).state is not PlanState.CONSTRAINED:
             return PlanError(plan_id, reason)

@@ -66,9 +66,9 @@ class LocalPlans:
     """Plans in the database of this process. Any thread may use it.
 
     `start_worker` starts the worker of a client that runs its own plans on directories; without it, the
-    workers of this machine run them. With `shared`, only plans that workers take from a queue can continue;
-    otherwise the caller runs plans itself: `run_plan` is called with each plan that is queued. `sleep` raises
-    `Closed` when the client is closed.
+    workers of this machine run them. With `shared`, only plans in a queue of workers can continue. Otherwise
+    the caller runs plans itself: `run_plan` is called with each queued plan. `sleep` raises `Closed` when the
+    client is closed.
     """
 
     def __init__(

@@ -177,8 +177,8 @@ def _revise(parts: PlanParts, plan: Plan) -> list[Remedy]:
 def _steps_of_blocked(
     parts: PlanParts, plan: Plan, diff: Remedy, apply: Remedy, reject: Remedy
 ) -> list[Remedy]:
-    """Return the steps of a result that could not be applied: because of a conflict, of a check, or for
-    another reason.
+    """Return the steps of a result that could not be applied, because of a conflict, a failed check or
+    another obstacle.
     """
     ways: list[Remedy] = []
     if obstacle_of(parts, plan) is not None:

@@ -118,7 +118,7 @@ def _is_worked_on(parts: PlanParts, plan: Plan) -> bool:
 
 
 def _unasked(parts: PlanParts, plan: Plan) -> Row:
-    """Return whether the result may be applied without approval, and the reasons if not."""
+    """Return whether the result may be applied without approval, and the reasons if it may not."""
     if plan.phase_state != DONE:
         return {"apply_allowed": False, "held_back": ()}
     return {"apply_allowed": is_apply_allowed(plan), "held_back": held_back(parts, plan)}
@@ -153,7 +153,7 @@ def _possible(access: Access, plan: Plan) -> Row:
 
 
 def resource_name_of(plan: Plan) -> str | None:
-    """Return the name of the plan's resource, if requested by name."""
+    """Return the name of the plan's resource, if the request named one; else None."""
     return _asked(plan, "resource_name")
 
 

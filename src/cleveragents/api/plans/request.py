@@ -57,9 +57,9 @@ class Limits:
 class PlanRequest:
     """A request for a plan: a `goal`, or an `action` with its `arguments`, or several `goals` (YAML).
 
-    It runs on `repository`, a directory of this machine, or on `resource`, a registered repository; a server
-    accepts only the latter. `apply="auto"` applies the result without a review if its checks pass, `"review"`
-    never does; None leaves it to the `profile`.
+    The plan runs on `repository`, a directory of this machine, or on `resource`, a registered repository. A
+    server accepts only a `resource`. `apply="auto"` applies the result without a review if its checks pass,
+    and `"review"` never applies it automatically; with None, the `profile` decides.
     """
 
     goal: str | None = None

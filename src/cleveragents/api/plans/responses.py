@@ -111,8 +111,8 @@ def answer_call(
 def _ensure_first(parts: PlanParts, plan: Plan, call: ToolCall) -> None:
     """Raise `PlanError` if an answer without a call number may be meant for an earlier call.
 
-    Otherwise, if two people approve the same request, the second would approve the next request without
-    having seen it.
+    Without this check, if two people approve the same request, the second approval would apply to the next
+    request, which neither of them has seen.
     """
     before = [one.number for one in parts.history.calls(plan.id) if one.approval is not None]
     if before:  # guard: an answer is for the call that was seen
@@ -160,8 +160,8 @@ def _first_question(parts: PlanParts, plan: Plan) -> str:
 def resume(parts: PlanParts, plan_id: str, *, model: str | None, limits: BudgetLimits) -> Plan:
     """Queue the plan to continue, with this model and these limits, if given.
 
-    They are checked before anything moves: `RequestRefused`, `PriceUnknown`. Raises `PlanError`,
-    `NeedsHuman`, `StalePlan`.
+    Model and limits are checked before the plan moves: raises `RequestRefused`, `PriceUnknown`. Raises
+    `PlanError`, `NeedsHuman`, `StalePlan`.
     """
     parts.apply.settle()
     plan = find_plan(parts, plan_id)
@@ -177,8 +177,8 @@ def resume(parts: PlanParts, plan_id: str, *, model: str | None, limits: BudgetL
 def allow_more(parts: PlanParts, plan_id: str, limits: BudgetLimits) -> Plan:
     """Raise the limits of the plan.
 
-    A plan that waits for budget continues. A running plan, or one that waits for something else, uses the new
-    limits from its next model call on. Raises `RequestRefused`, `PriceUnknown`, `PlanError`, `StalePlan`.
+    A plan that waits for budget continues. A running plan, or a plan with another pending request, uses the
+    new limits from its next model call on. Raises `RequestRefused`, `PriceUnknown`, `PlanError`, `StalePlan`.
     """
     if limits == BudgetLimits():
         raise RequestRefused("missing limit: pass usd, tokens, steps or seconds")
@@ -236,15 +236,15 @@ def _is_registered(access: Access, root: Plan) -> bool:
 
 
 def _has_owner(parts: PlanParts, plan: Plan) -> bool:
-    """Return whether a command runs the plan or is about to."""
+    """Return whether a command runs the plan or is about to run it."""
     job = parts.lifecycle.queueing.job_of(plan) if should_run(plan) else None
     return job is not None and (job.state is JobState.QUEUED or parts.lifecycle.has_worker(plan))
 
 
 @contextmanager
 def adopted(access: Access, plan: Plan) -> Iterator[Plan]:
-    """Yield the plan for an action, after which the workers of this machine continue it. If the action is
-    refused, the plan stays with the terminal. A plan of a queue is yielded unchanged.
+    """Yield the plan for an action, after which the workers of this machine continue the plan. If the action
+    is refused, the plan stays with the command that created it. A plan of a queue is yielded unchanged.
 
     Raises `PlanError` with the reason if no worker can continue it; `StalePlan` if it moved meanwhile.
     """
@@ -268,7 +268,7 @@ def adopted(access: Access, plan: Plan) -> Iterator[Plan]:
 
 
 def _give_back(parts: PlanParts, root: Plan) -> None:
-    """Take the plan out of its queue, unless it or one of its sub-plans was queued there."""
+    """Take the plan out of its queue, unless the plan or one of its sub-plans was queued in it."""
     jobs = [parts.lifecycle.queueing.job_of(one) for one in (root, *below(parts, root))]
     if not any(job is not None and job.queue and not job.state.ended for job in jobs):
         parts.plans.assign_queue(root, None, now=parts.lifecycle.clock.now())
@@ -355,8 +355,7 @@ def cancel(container: Container, plan_id: str, reason: str, *, discard: bool = F
     """Cancel the plan. If a worker runs it, only request the cancellation; the worker then ends the processes
     and updates the plan.
 
-    Raises `PlanError` if it was cancelled before, has ended otherwise, or is finished and `discard` is not
-    set.
+    Raises `PlanError` if the plan has ended, or if it is finished and `discard` is not set.
     """
     parts = container.plan_parts
     parts.apply.settle()  # a plan whose applier died is no longer being applied
@@ -401,7 +400,7 @@ def remove_sandboxes(container: Container, plan_id: str) -> None:
 def delete(container: Container, plan_id: str, *, force: bool) -> None:
     """Delete the plan; only the audit log stays.
 
-    Raises `NeedsHuman`, unless forced, if something would be lost; `PlanError` while it runs, or for a
+    Raises `NeedsHuman`, unless forced, if changes would be lost; `PlanError` while the plan runs, and for a
     sub-plan.
     """
     parts = container.plan_parts

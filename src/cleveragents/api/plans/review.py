@@ -78,7 +78,7 @@ def review_files(
 
 def left_out_names(parts: PlanParts, plan: Plan) -> list[str]:
     """Return the files, changesets and hunks that were left out; a hunk by its file and lines. Lapsed
-    verdicts are marked. Hunks are omitted without a sandbox.
+    verdicts are marked. Without a sandbox, hunks are omitted.
     """
     reviews = [review for review in parts.reviews.of_plan(plan.id) if not review.accepted]
     names = [review.subject for review in reviews if review.kind is not ReviewKind.HUNK]
@@ -110,7 +110,7 @@ def is_selected(path: str, names: Sequence[str]) -> bool:
 def commented_lines(
     path: str | None, line: int | None, end_line: int | None, *, before: bool = False
 ) -> CommentLines | None:
-    """Return the lines of a comment; None for one on the whole plan. Raises `RequestRefused`."""
+    """Return the lines of a comment; None for a comment on the whole plan. Raises `RequestRefused`."""
     if path is None and line is None and end_line is None:
         return None
     if path is None or line is None:
@@ -126,7 +126,7 @@ def commented_lines(
 
 
 def comment_rows(parts: PlanParts, plan: Plan, comments: Sequence[Comment]) -> list[dict[str, JsonValue]]:
-    """Return comments for display, masked, with their present lines."""
+    """Return comments for display, masked, with their current lines."""
     places = parts.comments.places(plan, comments)
     return [_comment_row(one, places.get(one.number)) for one in comments]
 

@@ -112,7 +112,7 @@ def plan_status(parts: PlanParts, plan: Plan) -> PlanStatus:
 def status_text_of(parts: PlanParts, plan: Plan, status: PlanStatus | None = None) -> str:
     """Return the status of the plan with its explanation: `ready: the result is ready for review`.
 
-    A caller that knows the status passes it, because finding it reads the records of the plan.
+    A caller that already knows the status passes it, which saves reading the records of the plan.
     """
     status, why = status or plan_status(parts, plan), _explanation(parts, plan)
     without = left_out_text(parts, plan) if plan.state in _RESULTS else ""
@@ -243,7 +243,9 @@ def has_open_conflicts(parts: PlanParts, plan: Plan) -> bool:
 
 
 def obstacle_of(parts: PlanParts, plan: Plan) -> JsonValue:
-    """Return the files that blocked the last apply, with details; None if a rebase has merged them since."""
+    """Return the files that blocked the last apply, with details; None if a rebase has merged the files
+    since.
+    """
     kept = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     if plan.state is not PlanState.CONSTRAINED or IN_THE_WAY not in kept:
         return None
@@ -253,7 +255,7 @@ def obstacle_of(parts: PlanParts, plan: Plan) -> JsonValue:
 
 
 def is_unblocked(parts: PlanParts, plan: Plan) -> bool:
-    """Return whether a conflict blocked the last apply, and the result has been merged with the files since,
+    """Return whether a conflict blocked the last apply, and the result has since been merged with the files
     without open conflicts.
     """
     kept = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}

@@ -4,8 +4,8 @@ A stream has its own cursor: the position of the last event, and the number of t
 No event or output is missed or delivered twice.
 
 A worker of a queue stores the output of its plans. A plan without a queue prints its output in the terminal
-where it runs, and the output is not stored. Elsewhere, followers get its tool calls, model calls and checks
-from its records.
+where it runs, and the output is not stored. In other processes, followers get the tool calls, model calls and
+checks of such a plan from its records.
 """
 
 from __future__ import annotations

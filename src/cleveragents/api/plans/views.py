@@ -72,7 +72,7 @@ _MARKS = {"context": " ", "add": "+", "remove": "-"}
 
 
 def _is_worked_on(phase: Phase, state: PlanState, needs: str | None) -> bool:
-    """Return whether a worker runs the plan or will. A waiting plan that needs no person counts, too."""
+    """Return whether a worker runs or will run the plan, or the plan waits without needing a person."""
     between = (phase, state) == (Phase.STRATEGIZE, PlanState.COMPLETE)
     return state.running or between or (state is PlanState.WAITING and needs is None)
 

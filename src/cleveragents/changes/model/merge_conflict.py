@@ -1,14 +1,14 @@
 """Conflicts of a merge: both versions of a path, stored until the conflict is resolved.
 
-A merge of a sub-plan is a recorded call of its parent, with its conflicts in the result. So is a rebase: it
-merges a plan's result with the current files of its repository. A later call `resolve` names the conflicts
-that it ends. So a conflict cannot get lost: open conflicts are found from the calls alone, and a rollback of
-a call reopens what it had resolved.
+The merge of a sub-plan is a recorded call of its parent, and so is a rebase, which merges a plan's result
+with the current files of its repository. The result of the call contains the conflicts. A later call
+`resolve` names the conflicts that it ends. So no conflict is lost: open conflicts are derived from the calls
+alone, and the rollback of a `resolve` call reopens its conflicts.
 
 This module also finds conflict markers that an edit left in a text. The markers of the sides name the plans,
-so they are unique. The line between the sides is only a row of signs, which a text may contain itself, as a
-heading or an example. It counts as a marker only where the merge wrote it, and only while the text has more
-of these lines than either side had.
+so they are unique. The line between the sides is only a row of signs, which a text may also contain as a
+heading or an example. This line counts as a marker only where the merge wrote it, and only while the text has
+more such lines than either side had.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class MergeConflict(Struct, frozen=True):
 
     @property
     def is_choice(self) -> bool:
-        """Whether there is anything to decide. If both sides renamed a file, git also reports its old name,
+        """Whether the conflict needs a decision. If both sides renamed a file, git also reports the old name,
         which is gone on both sides; only the new names need a decision.
         """
         return not (
@@ -131,14 +131,14 @@ class TreeMerge(Struct, frozen=True):
 
 
 class MergeOutcome(Struct, frozen=True):
-    """The outcome of merging a sub-plan: the tree of the parent's sandbox after it, the number of changed
-    files, and the conflicts ordered by path. `base` is the tree that the sub-plan started from, `theirs` the
-    tree that was merged; the parent's sandbox holds both.
+    """The outcome of merging a sub-plan: the tree of the parent's sandbox after the merge, the number of
+    changed files, and the conflicts ordered by path. `base` is the tree that the sub-plan started from,
+    `theirs` the tree that was merged; the parent's sandbox holds both.
 
-    In the outcome of a rebase, `base` is the base of the plan before it, and `theirs` its new base: the files
-    of the repository. The `plan_id` is empty. `left_out` are the ids of the hunks that the reviewer had left
-    out, so the merged tree does not contain them. `version` is the version of the plan that was rebased; None
-    in the outcome of a merge, or of a rebase by a CleverAgents version that did not record it.
+    In the outcome of a rebase, `base` is the base of the plan before the rebase, and `theirs` its new base:
+    the files of the repository. The `plan_id` is empty. `left_out` are the ids of the hunks that the reviewer
+    had left out, so the merged tree does not contain them. `version` is the version of the plan that was
+    rebased; None in the outcome of a merge, or of a rebase by a CleverAgents version that did not record it.
     """
 
     plan_id: str
@@ -214,8 +214,8 @@ def part_of_merge(call: ToolCall) -> str | None:
 
 
 def is_by_hand(call: ToolCall) -> bool:
-    """Return whether a person made this call to resolve a conflict or to rebase. Calls of actors belong to a
-    step, this one does not.
+    """Return whether a person made this call to resolve a conflict or to rebase. A call by hand belongs to no
+    step, unlike the calls of actors.
     """
     return call.tool in (REBASE, RESOLVE) and call.step is None
 

@@ -2,7 +2,7 @@
 
 Changes are recorded with their content before and after. Leaving out one of several changesets of a file
 needs a merge, because later changes were made on top of it. If the changes cannot be separated, the result is
-a conflict, never a guess.
+a conflict.
 """
 
 from __future__ import annotations
@@ -108,9 +108,9 @@ def accepted_states(
 ) -> dict[str, FileState | None]:
     """Return the state of every path after the accepted changes.
 
-    Raises `PlanError` if an accepted change was made on top of a rejected one in the same place; leaving out
-    the whole file avoids this error. A rename is one change with two names: leaving out the new file keeps
-    the old one, and vice versa, so that no file gets lost.
+    Raises `PlanError` if an accepted change was made on top of a rejected change in the same place; leaving
+    out the whole file avoids this error. A rename is one change with two names: leaving out the new file
+    keeps the old one, and vice versa, so that no file gets lost.
     """
     rejected = {(review.kind, review.subject) for review in reviews if not review.accepted}
     left_out = {subject for kind, subject in rejected if kind is ReviewKind.CHANGESET}
@@ -161,7 +161,7 @@ def lapsed_hunks(
     base: Mapping[str, FileState | None],
 ) -> list[HunkId]:
     """Return the hunks that were left out of an earlier version of their file and have no new verdict. A
-    verdict on a present hunk at the same lines counts as new.
+    verdict on a current hunk at the same lines counts as a new verdict.
     """
     every = list(reviews)
     decided = present_hunks(_hunks_of(every), states, base)

@@ -1,12 +1,12 @@
 """Changesets in a database: durable when the call returns, with many records per commit.
 
 A commit costs about the same for one record as for many. So the records of concurrent threads are written
-together: one query for their changesets, one insert, one commit. Each caller still gets its own answer; a
-refusal is an answer like any other and does not fail the commit.
+together: one query for their changesets, one insert, one commit. Each caller still gets its own answer. A
+refused record does not fail the commit.
 
 A path is text in Python and bytes in the file system. A path that is not UTF-8 has lone surrogates, which no
-database stores. Such a path is stored as a JSON string, which is plain ASCII and begins with a quote; so is a
-path that itself begins with a quote. Every other path is stored as it is.
+database stores. Such a path, and a path that itself begins with a quote, is stored as a JSON string, which is
+plain ASCII and begins with a quote. Every other path is stored as it is.
 """
 
 from __future__ import annotations

@@ -222,8 +222,8 @@ def _is_file(name: str) -> bool:
 
 
 def _found(session: Session, name: str, resource: str | None) -> ActorView:
-    """Return the actor in a local file, even if the command goes to a server. If `name` is not a file, return
-    the actor with this name.
+    """Return the actor in the local file `name`, even if the command uses a server. If there is no such file,
+    return the actor with this name.
     """
     if not _is_file(name):
         repository = repository_here(resource)

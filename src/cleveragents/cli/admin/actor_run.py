@@ -104,7 +104,7 @@ def run_actor(
 
 
 def _values(result: JsonValue) -> Mapping[str, JsonValue]:
-    """Return the values of the actor's own keys, without empty ones."""
+    """Return the values of the actor's own keys, without empty values."""
     found = result.get("values") if isinstance(result, Mapping) else None
     values = found if isinstance(found, Mapping) else {}
     return {key: value for key, value in values.items() if key not in GIVEN and value not in ("", (), None)}

@@ -182,9 +182,7 @@ def _tell(broken: list[str]) -> None:
 
 
 def _problems(error: ConfigurationError) -> list[str]:
-    """Return the problem of each invalid file, and the problems that appear only when all files are loaded
-    together.
-    """
+    """Return the problems of each file, and the problems of all files together."""
     from cleveragents.config.loader import load_configuration
 
     own = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}

@@ -118,7 +118,7 @@ def _logs_removed(container: Container, older_than: timedelta, dry_run: bool) ->
 
 
 def _age(older_than: timedelta) -> str:
-    """Return the age as a value of the option, in the largest unit that gives a whole number."""
+    """Return the age in the form of the option, in the largest unit that gives a whole number."""
     for unit in "dhm":
         length = timedelta(**{_UNITS[unit]: 1})
         if older_than and not older_than % length:
@@ -134,7 +134,7 @@ def _status_of(container: Container, one: RemovedSandbox) -> str:
 
 
 def _tell_next(container: Container, one: RemovedSandbox) -> None:
-    """Print the removal before it starts: it may take long, and cannot be reverted."""
+    """Print the next removal before it starts. A removal may take long, and cannot be reverted."""
     ends = f"; afterwards, {_spelt(one)} is no longer possible" if one.ends else ""
     progress(f"removing the sandbox of plan {one.plan_id} ({_status_of(container, one)}){ends}")
 

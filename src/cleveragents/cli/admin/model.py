@@ -114,7 +114,7 @@ def _show(piece: str) -> None:
 
 
 def _row(known: ModelView, output: Output) -> dict[str, JsonValue]:
-    """Return the row of a model; for people, an unknown price is a word, not an empty cell."""
+    """Return the row of a model. For people, an unknown price is shown as a word."""
     from cleveragents.api.views import as_json
 
     said = as_json(known)

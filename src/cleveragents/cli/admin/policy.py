@@ -107,7 +107,7 @@ def revoke_rule(session: Session, rule_id: str) -> None:
 
 
 def _place(rule: RuleView) -> str:
-    """Return where the rule applies."""
+    """Return the scope of the rule as text."""
     if rule.plan is not None:
         return f"plan {rule.plan}"
     return f"project {rule.project}" if rule.repository is None else rule.repository

@@ -119,8 +119,8 @@ def _container(ctx: click.Context, session: Session, settings: Settings) -> Cont
 
 
 def offer_repository(container: Container, directory: Path, ask: Callable[[str], bool] | None) -> None:
-    """Offer to register the repository around the directory as a resource, unless it is one. Without `ask`,
-    print how to do it.
+    """Offer to register the repository around the directory as a resource, unless it is registered. Without
+    `ask`, only print the command that registers it.
     """
     from cleveragents.access.model.project import DEFAULT_PROJECT, is_name
     from cleveragents.api.client import LocalClient

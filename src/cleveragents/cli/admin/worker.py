@@ -114,7 +114,7 @@ class _Told:
 
 @contextmanager
 def _signals() -> Iterator[_Told]:
-    """Record SIGTERM and Ctrl-C instead of ending the process."""
+    """Count SIGTERM and Ctrl-C during the block, without ending the process."""
     reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def tell(number: int, frame: object) -> None:

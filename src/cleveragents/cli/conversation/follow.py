@@ -25,9 +25,9 @@ _MODEL, _PROGRESS = "model", "progress"
 def follow_turn(client: Client, session_id: str, *, streamed: bool, quiet: bool = False) -> TurnView:
     """Follow the running turn to its end and return it.
 
-    With `streamed`, the words of the model go to stdout as they arrive; else they are only in the turn.
-    Progress goes to stderr, if that is a terminal and unless `quiet`. Ctrl-C stops the turn, keeps the
-    session, starts the plans of the turn as its end does, and raises `KeyboardInterrupt`.
+    With `streamed`, the answer is printed to stdout as it arrives. Progress goes to stderr if stderr is a
+    terminal and `quiet` is not set. Ctrl-C stops the turn, keeps the session, starts the plans of the turn,
+    and raises `KeyboardInterrupt`.
     """
     talks = client.conversations
     shows = sys.stderr.isatty() and not quiet
@@ -46,8 +46,8 @@ def follow_turn(client: Client, session_id: str, *, streamed: bool, quiet: bool 
 
 
 def run_plans(client: Client, plan_ids: Sequence[str], *, report: bool = True) -> None:
-    """Start the plans of this machine that no process runs, each in a process of its own, which continues
-    when the session ends. Report these plans; with `report`, also the other ones.
+    """Start the plans of this machine that no process runs. Each gets a separate process, which outlives the
+    session. Print the started plans; with `report`, print all plans.
     """
     for plan_id in plan_ids:
         try:
@@ -67,7 +67,9 @@ def run_plans(client: Client, plan_ids: Sequence[str], *, report: bool = True) -
 
 
 def _start(client: LocalClient, plan_id: str) -> bool:
-    """Start a process for the plan, unless a worker or another process runs it; return whether it did."""
+    """Start a process for the plan, unless a worker or another process runs it. Return whether a process was
+    started.
+    """
     from cleveragents.cli.run.background import start_in_background
     from cleveragents.plans.background_logs import is_in_background
     from cleveragents.plans.jobs.names import queue_of

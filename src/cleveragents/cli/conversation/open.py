@@ -8,11 +8,11 @@ __all__ = ["open_conversation"]
 
 
 def open_conversation(ctx: click.Context, *, continues: bool, plain: bool) -> None:
-    """Open the terminal app. With `plain`, in a terminal that cannot move its cursor, and without a terminal,
-    talk line by line instead.
+    """Open the terminal app, or a session line by line: with `plain`, without a terminal, or in a terminal
+    that cannot move its cursor.
 
-    Without a terminal and without `continues` or `plain`, raise `click.UsageError`, with the help if no
-    option is given either.
+    Without a terminal, `continues` or `plain` is required; otherwise raises `click.UsageError`, with the help
+    if no option is given.
     """
     from cleveragents.cli.terminal_app.start import has_terminal, is_dumb, open_app
 

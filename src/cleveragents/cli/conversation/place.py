@@ -1,4 +1,4 @@
-"""The repository of a session on the command line: the current one, or one that the user names."""
+"""The repository of a session on the command line: the current repository, or the one that the user names."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def delete_session(session: Session, session_id: str, yes: bool) -> None:
 
 
 def print_turn(output: Output, turn: TurnView) -> None:
-    """Print a turn for people: who asked what, and the answer."""
+    """Print a turn for people: its author, the question and the answer."""
     write("")
     write(Styled(f"{turn.number}. {turn.by or 'you'}: {turn.question}", bold=output.human_readable))
     for one in turn.attachments:

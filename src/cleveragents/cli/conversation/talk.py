@@ -102,8 +102,9 @@ def continue_latest(session: Session, client: Client | None = None) -> None:
 
 
 def latest_session(session: Session, client: Client) -> str:
-    """Return the latest session of the current repository that has turns: an editor deletes one without turns
-    when it closes. Raises `click.UsageError` if there is none.
+    """Return the latest session of the current repository with at least one turn. (A session without turns
+    may belong to an open editor, which deletes it when it closes.) Raises `click.UsageError` if there is
+    none.
     """
     from cleveragents.cli.conversation.place import repository_of
 

@@ -2,8 +2,9 @@
 
 An apply stages its new files in `.git/cleveragents/ID`, or in `.cleveragents-ID` if no git directory is on
 the same disk, and keeps the replaced files there. Recovery completes applies with an open journal entry. A
-directory without one (its plan was deleted, or a person wrote into it) blocks every further apply. It is
-removed only if this state directory started the apply and the last commit contains all files in it.
+directory without such an entry (its plan was deleted, or a person wrote into it) blocks every further apply.
+The directory is removed only if this state directory started the apply and the last commit contains all its
+files.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def _began_here(container: Container, place: Path) -> bool:
 
 
 def _only_copy(resource: Path, place: Path) -> Path | None:
-    """Return a staged or replaced file that the last commit does not have, or None."""
+    """Return the first staged or replaced file that the last commit does not contain, or None."""
     kept = [
         Path(folder, name)
         for part in ("old", "new")

@@ -1,7 +1,7 @@
 """The checks of `agents doctor` on the machine: programs, isolation, the state directory, disk space.
 
-A check reports a problem by returning it, with a remedy, not by raising. If the check itself raises an error,
-`perform` reports a failed check.
+A check returns the problems that it finds, with remedies. If a check raises an error, `perform` reports a
+failed check.
 """
 
 from __future__ import annotations

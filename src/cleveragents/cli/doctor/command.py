@@ -1,4 +1,4 @@
-"""`agents doctor`: check the installation and the state, and fix what crashes left behind."""
+"""`agents doctor`: check the installation and the state, and remove orphans of crashes."""
 
 from __future__ import annotations
 

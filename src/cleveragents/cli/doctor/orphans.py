@@ -1,7 +1,8 @@
 """Orphans, as checks of `agents doctor`, and their fixes.
 
 A survey changes nothing. Each orphan it finds carries a fix, unless the orphan holds changes, is locked or
-belongs to another user or state. A fix checks again before it acts, because time has passed.
+belongs to another user or state. A fix repeats the checks of the survey before it acts, because time has
+passed.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ _MOST_MENTIONED = 3
 
 
 class NotRemoved(Exception):
-    """An orphan was kept. The message is the reason, which the check before its fix found."""
+    """The orphan was kept, because the check before its fix found a reason. The message is this reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
     """An orphan, with its fix or with advice.
 
-    `fix` returns what it did, or an empty string if nothing was left to do. It raises `NotRemoved` if the
-    orphan must stay. If `fix` is None, `advice` tells the user what to do. An orphan that is not `amiss` is
+    `fix` returns a text about the fix, or an empty string if nothing was left to do. It raises `NotRemoved`
+    if the orphan must stay. If `fix` is None, `advice` is for the user. An orphan that is not `amiss` is
     reported without a warning.
     """
 
@@ -44,7 +45,7 @@ Survey = Callable[[], Sequence[Orphan]]
 
 def findings_of(name: str, survey: Survey, *, fix: bool) -> Iterator[DoctorCheck]:
     """Yield a check for each orphan that the survey finds, after fixing it if `fix` is set. If there is no
-    orphan, yield one check that says so.
+    orphan, yield one passed check.
     """
     try:
         found = survey()

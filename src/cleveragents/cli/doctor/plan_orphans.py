@@ -98,9 +98,7 @@ def _status_of(container: Container, plan: Plan) -> str:
 
 
 def _owner_died(container: Container, job: Job) -> bool:
-    """Return whether the job's worker is known to be dead. For a worker on another machine this is never
-    known.
-    """
+    """Return whether the job's worker is known to be dead. Always False for a worker on another machine."""
     return job.owner is not None and container.processes.is_alive(job.owner) is False
 
 

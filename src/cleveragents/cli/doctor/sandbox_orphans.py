@@ -1,4 +1,5 @@
-"""Orphans of sandboxes: incomplete ones, ones without their plan, and refs in the user's repositories.
+"""Orphans of sandboxes: incomplete sandboxes, sandboxes without their plan, and refs in the user's
+repositories.
 
 A repository may also hold refs of another state directory. A ref is removed only if the audit log shows that
 its plan was created in this state directory.
@@ -56,7 +57,7 @@ def lost_sandboxes(container: Container) -> Sequence[Orphan]:
 class _SandboxFixes:
     """A wrapper of the sandbox registry for repairs. It refuses to remove sandboxes that contain work.
 
-    The first call of `fix` repairs all sandboxes; each call returns what was done for one of them.
+    The first call of `fix` repairs all sandboxes; each call returns a text about the repair of one sandbox.
 
     Not thread-safe: use it in the command that made it.
     """

@@ -1,7 +1,7 @@
 """Orphans outside of plans: processes of jobs, drafts of the setup cache, temporary directories.
 
-A directory is removed only if no living process uses it, it belongs to this user, and its creator is dead
-or, if the creator is unknown, nothing in it has changed for a long time.
+A directory is removed only if no living process uses it, it belongs to this user, and its creator is dead. If
+the creator is unknown, nothing in the directory may have changed for a long time.
 """
 
 from __future__ import annotations

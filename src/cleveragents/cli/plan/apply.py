@@ -154,9 +154,9 @@ def apply_now(
 ) -> PlanView:
     """Apply the plan and return it, also if another process applied it in the meantime.
 
-    A plan without changes is returned unchanged. The commit message `DRAFTED` is replaced by one from the
-    goal. Obstacles are printed before the error is raised: `ApplyConflict`, `CheckFailed`, `ApplyRefused`,
-    `PlanError` …
+    A plan without changes is returned unchanged. The commit message `DRAFTED` is replaced by a message from
+    the goal. Obstacles are printed before the error is raised: `ApplyConflict`, `CheckFailed`,
+    `ApplyRefused`, `PlanError` …
     """
     if _is_unchanged(plan):
         progress("the plan changed nothing; there is nothing to apply")
@@ -187,10 +187,10 @@ def apply_now(
 
 
 def wait_for_other_apply(client: Client, plan: PlanView, commit: str | None = None) -> PlanView:
-    """Return the plan; if another process applies it, wait until that is done.
+    """Return the plan. If another process applies it, first wait for the end of that apply.
 
     Raises `StalePlan`, with remedies, if the other process did not apply it. If another process works on the
-    plan in any other way, a message says so.
+    plan in any other way, a message is printed.
     """
     if _is_being_applied(plan):
         return _applied_by_another(client, plan, StalePlan(plan.id, 0), commit, None)
@@ -212,8 +212,8 @@ def ensure_checked(plan: PlanView) -> None:
 
 
 def _shown(plan: PlanView) -> Callable[[str], None]:
-    """Return a function that prints the progress of an apply or undo. It leaves out lines that are printed at
-    the end anyway, by the error or by `_tell_renames`.
+    """Return a function that prints the progress of an apply or undo, without lines that the error or
+    `_tell_renames` prints at the end.
     """
     last = f"plan {plan.id} was not ", _RENAMED
     return lambda line: None if line.startswith(last) else progress(line)

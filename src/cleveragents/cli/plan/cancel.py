@@ -127,8 +127,8 @@ def delete_plan(session: Session, plan_id: str, yes: bool) -> None:
 def stop_plan(plans: Plans, before: PlanView, reason: str, patience: float) -> PlanView:
     """Cancel the plan and return it once nothing of it or its sub-plans runs.
 
-    A result that the plan had in the view `before` is discarded. Raises `PlanError` if the plan has a result
-    only by now, and `DeadlineExceeded`.
+    If the plan had a result in the view `before`, the result is discarded. Raises `PlanError` if the plan got
+    its result after this view, and `DeadlineExceeded`.
     """
     if before.state is PlanState.CANCELLED:
         why = (before.error or "").removeprefix("cancelled: ")

@@ -127,8 +127,8 @@ def _meant(changes: Sequence[ChangeView], paths: Sequence[str]) -> list[ChangeVi
 
 
 def _nothing(plans: Plans, plan: PlanView, paths: Sequence[str], prefix: str) -> str:
-    """Return a message that says why there is no change to show. Raises `PlanError` or `NeedsHuman` if
-    changes cannot be shown.
+    """Return the message for a plan without changes to show, with the reason. Raises `PlanError` or
+    `NeedsHuman` if changes cannot be shown.
     """
     left_out = [file for file in plans.diff(plan.id).files if not file.accepted]
     if plan.state.running:
@@ -153,8 +153,8 @@ def _compared(plans: Plans, between: tuple[str, str], paths: Sequence[str]) -> _
 
 
 def _outcome(name: str) -> tuple[str, int | None]:
-    """Return the plan and the correction. `PLAN` means its present result, without a correction; `PLAN@2`
-    means the result before its second correction.
+    """Return the plan and the correction that a text names. `PLAN` is the current result, without a
+    correction; `PLAN@2` is the result before the second correction.
     """
     spelt = _OUTCOME.fullmatch(name)
     if spelt is None:
@@ -288,7 +288,7 @@ def _hunk_name(file: FileDiffView, hunk: HunkView) -> str:
 
 
 def _refuse_hunk(name: str, numbers: Collection[str], plan_id: str) -> NoReturn:
-    """Raise `click.UsageError` for a name that is not that of a present hunk."""
+    """Raise `click.UsageError` for a name that no current hunk has."""
     said, show = printable(name), f"`agents plan diff {plan_id} --hunks`"
     if name in numbers:
         raise click.UsageError(f"{said} has no version; pass the full name of the hunk, as {show} prints it")

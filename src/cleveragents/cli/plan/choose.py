@@ -94,8 +94,8 @@ _FOR: Mapping[str, _Candidates] = {
 
 
 def place_here(client: Client) -> str | None:
-    """Return the current repository as `plans.list` takes it: its path, or for a server the name of its
-    resource. None outside a repository, or if no resource of the server matches.
+    """Return the current repository in the form that `plans.list` accepts: its path, or for a server the name
+    of its resource. None outside a repository, or if no resource of the server matches.
     """
     try:
         return _place(client)
@@ -119,7 +119,8 @@ def _place(client: Client) -> str | None:
 
 def _place_to_change(client: Client) -> str:
     """Return the current repository, or else the current directory. Raises `click.UsageError` on a server
-    without a matching resource: a command acts on no plan of another repository unless the user names it.
+    without a matching resource, because a command acts on plans of other repositories only if the user names
+    them.
     """
     return _place(client) or str(Path.cwd().resolve())
 
@@ -138,7 +139,7 @@ def plans_for(client: Client, action: str) -> list[PlanSummary]:
 
 
 def _candidates(client: Client, action: str, place: str | None) -> list[PlanSummary]:
-    """Return the candidates of an action at this place, or everywhere if it is None; newest first."""
+    """Return the candidates of an action at this place, or everywhere if `place` is None; newest first."""
     from cleveragents.api.views import every
 
     # A plan whose process died, and an apply with an unknown outcome, are still processing.
@@ -159,7 +160,7 @@ def _is_abandoned(client: Client, plan: PlanSummary) -> bool:
 
 
 def chosen_plan(client: Client, plan_id: str | None, action: str) -> str:
-    """Return the named plan, or the only candidate of the action; of several, the one that the user chooses.
+    """Return the named plan, or the only candidate of the action, or the candidate that the user chooses.
 
     The chosen plan is printed. Raises `click.UsageError` if there is no candidate, or several without a
     terminal.
@@ -175,7 +176,7 @@ def chosen_plan(client: Client, plan_id: str | None, action: str) -> str:
 
 
 def names_a_plan(plans: Plans, word: str) -> bool:
-    """Return whether a word is the id of a plan, or the beginning or end of one or several ids."""
+    """Return whether a word is the id of a plan, or the beginning or end of at least one id."""
     if not word.isalnum() or len(word) < _SHORTEST_ID:
         return False
     try:
@@ -200,7 +201,9 @@ def ids_to_decide(client: Client) -> list[str]:
 
 
 def nothing_to_decide(client: Client, prefix: str) -> str:
-    """Return the message that no plan here needs a person, with the number of plans elsewhere that do."""
+    """Return the message that no plan of this repository needs a person, with the number of plans of other
+    repositories that do.
+    """
     here, others = "no plan of this repository needs you", len(_candidates(client, "review", None))
     if not others:
         return here

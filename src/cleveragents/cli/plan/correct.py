@@ -99,7 +99,7 @@ def _split_name(plan_id: str, number: int | None) -> tuple[str, int | None]:
 
 
 def _ensure_sensible(number: int | None, guidance: str | None, append: bool, dry_run: bool) -> None:
-    """Raise `click.UsageError` for options that exclude each other, or are missing."""
+    """Raise `click.UsageError` for options that exclude each other, and for missing options."""
     if append and (number is not None or dry_run):
         raise click.UsageError("--append undoes nothing; omit DECISION and --dry-run")
     if number is None and not append:

@@ -160,7 +160,9 @@ def _question(made: _Round, plan: PlanView) -> _Question:
 
 
 def _main_action(made: _Round, plan: PlanView) -> tuple[str, _Action] | None:
-    """Return the verb and the action that a plan without a pending call needs; None if it takes a command."""
+    """Return the verb and the action that a plan without a pending call needs; None if the plan needs a
+    command that no key stands for.
+    """
     client = made.deciding.client
     if "answer" in plan.can:
         return "Answer", partial(_answered, made, plan)

@@ -62,8 +62,9 @@ def exit_code_of(parts: PlanParts, plan: Plan, *, only_review: bool = False) -> 
 
 
 def exit_code(plan: PlanView, *, only_review: bool = False) -> int:
-    """Return 0 for a plan with nothing left to do, 1 for a failed one, 3 for one that needs a person, 75 for
-    one that a worker runs, 130 for a paused or cancelled one. With `only_review`, a result needs no action.
+    """Return 0 for a plan with nothing left to do, 1 for a failed plan, 3 for a plan that needs a person, 75
+    for a plan that a worker runs, 130 for a paused or cancelled plan. With `only_review`, a result for
+    review counts as 0.
     """
     if plan.state is PlanState.CANCELLED or plan.status is PlanStatus.PAUSED:
         return INTERRUPTED
@@ -92,7 +93,7 @@ def joint_exit_code(codes: Sequence[int]) -> int:
 
 
 def short_ids(ids: Sequence[str]) -> dict[str, str]:
-    """Return, for each id, an end of it that is as short as possible and unique among these ids."""
+    """Return the shortest end of each id that is unique among these ids."""
     length = _SHORTEST
     while len({one[-length:] for one in ids}) < len(set(ids)):
         length += 1

@@ -97,8 +97,8 @@ def run_until_rest(
 ) -> PlanView:
     """Return the plan once no worker runs it.
 
-    Ctrl-C asks the workers to pause it, waits for that, and exits with 130; a second Ctrl-C does not wait.
-    `quiet` omits the goal. `at_it` knows the processes that continue the plan.
+    Ctrl-C asks the workers to pause the plan, waits for the pause, and exits with 130. A second Ctrl-C ends
+    the wait. `quiet` omits the goal. `at_it` knows the processes that continue the plan.
     """
     try:
         following = PlansFollower(client, [plan], output, after=after, hear=hear, at_it=at_it)
@@ -119,8 +119,8 @@ def run_until_rest(
 
 
 class _PauseRequests:
-    """The requests to pause some plans: those that the server received (`told`), those that it `refused`,
-    with the reason, the plans that it cannot pause (`lacking`), and those that rest anyway.
+    """The outcomes of requests to pause plans: requests that the server received (`told`), requests that it
+    `refused`, with the reason, plans that the server cannot pause (`lacking`), and plans at rest.
 
     Not thread-safe: use it in the thread that made it.
     """
@@ -133,7 +133,7 @@ class _PauseRequests:
         self.lacking: set[str] = set()
 
     def pause(self, plan_id: str) -> None:
-        """Pause the plan unless it rests. A server may lack the action, such as one of 0.1.0."""
+        """Pause the plan unless it rests. A server of version 0.1.0 does not have this action."""
         plan = self._client.plans.summary(plan_id)
         if plan.at_rest and not plan.waits_for_sub_plans:
             self.resting.add(plan_id)
@@ -249,7 +249,7 @@ class PlansFollower:
     def stopped(self, prefix: str) -> list[PlanView]:
         """Pause all running plans and return them once they have stopped; Ctrl-C ends the wait.
 
-        A plan that cannot be paused, such as one that is being applied, comes to rest on its own; the
+        A plan that cannot be paused, for example because it is being applied, comes to rest on its own; the
         reason is printed.
         """
         names = list(self._meters)
@@ -273,14 +273,14 @@ class PlansFollower:
         raise click.exceptions.Exit(INTERRUPTED) from None
 
     def _say_status(self, plan_id: str, status: PlanStatus) -> None:
-        """Print the status of the plan, unless it is the last one that was printed."""
+        """Print the status of the plan, unless it was the last printed status."""
         if self._statuses and self._said_statuses.get(plan_id) is not status:
             self._said_statuses[plan_id] = status
             self.say(plan_id, status.value)
 
     def _show_move(self, root: str, plan_id: str, facts: Mapping[str, Any]) -> None:
-        """Show the status after a move. The plan is read if the event alone does not determine the status; a
-        plan that has moved again by then is shown with its next event.
+        """Show the status after a move. If the event alone does not determine the status, the plan is read.
+        If the plan has moved again by then, its next event shows the status.
         """
         phase, state = Phase(facts["phase"]), PlanState(facts["state"])
         is_told = phase is Phase.STRATEGIZE and state is PlanState.COMPLETE

@@ -106,7 +106,9 @@ def list_plans(
 
 
 def _place(session: Session, client: Client, *, here: bool, every: bool) -> str | None:
-    """Return the repository to list the plans of, as `plans.list` takes it; None for all repositories."""
+    """Return the repository whose plans are listed, in the form that `plans.list` accepts; None for all
+    repositories.
+    """
     from cleveragents.cli.servers import prefix_of, selected_url
 
     if not here:

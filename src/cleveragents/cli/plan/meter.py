@@ -47,7 +47,7 @@ class Meter(Protocol):
         ...
 
     def read(self) -> MeterReading:
-        """Return a new reading, or the last one if no new one is available."""
+        """Return a new reading; if none is available, return the last reading."""
         ...
 
 
@@ -60,7 +60,7 @@ class PlanMeter:
         self.below: Sequence[MeterReading] = ()
 
     def read(self) -> MeterReading:
-        """Return a new reading, or the last one if the store is not available."""
+        """Return a new reading, or the last reading if the store is not available."""
         plan = self.last.plan
         with suppress(CleverAgentsError):
             budget = self._parts.actor_parts.budgets.view(plan.root)

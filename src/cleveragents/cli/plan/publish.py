@@ -2,7 +2,8 @@
 
 The branch is pushed by the client. The pull request is opened by `gh`, `glab` or `tea` of the user, with the
 user's login; without such a program, its page is printed. For a plan of a server, the server names the
-repository, so a person confirms it, and no token reaches a host that the program does not know.
+repository, so a person confirms the repository, and no token is sent to a host that the program does not
+know.
 """
 
 from __future__ import annotations
@@ -124,7 +125,9 @@ def _repository(client: Client, plan_id: str) -> Path | None:
 
 
 def _opened(made: PublishView, repository: Path | None) -> str | None:
-    """Return the address of the new pull request; None, after the reason, if none could be opened."""
+    """Return the address of the new pull request. If none could be opened, print the reason
+    and return None.
+    """
     from cleveragents.processes.program_lookup import look_up
 
     command = _command(made, in_repository=repository is not None)
@@ -201,7 +204,7 @@ def _run(
 
 def _command(made: PublishView, *, in_repository: bool) -> list[str] | None:
     """Return the command that opens the pull request at the forge; None if no program can do that. Outside
-    the repository, the command names it; `tea` cannot, because a name there has no host.
+    the repository, the command names the repository; `tea` cannot, because its repository names have no host.
     """
     at = repository_at(made.remote)
     if made.url is None or at is None:

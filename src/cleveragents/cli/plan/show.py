@@ -143,7 +143,7 @@ def _outcome(plan: PlanView) -> Row:
 
 
 def _waits_for(plan: PlanView) -> str | None:
-    """Return the pending request of a waiting plan; for conflicts, the open ones."""
+    """Return the pending request of a waiting plan; for a plan with conflicts, its open conflicts."""
     from cleveragents.plans.model.sub_plan import CONFLICT
     from cleveragents.plans.sub_plans.messages import disagreement_message
 

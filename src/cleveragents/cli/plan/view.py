@@ -95,9 +95,7 @@ def _tell_briefly(output: Output, plan: PlanView | PlanSummary) -> None:
 
 @dataclass(slots=True)
 class ReportedPlan:
-    """The plan to print at the end of the block. Unless `plan` is set by then, the plan is fetched at that
-    point.
-    """
+    """The plan to print at the end of the block. If `plan` is not set by then, the plan is fetched."""
 
     plan_id: str
     plan: PlanView | None = None
@@ -242,7 +240,7 @@ def _change_lines(changes: Sequence[Row]) -> list[str]:
 
 
 def summary_of(plan: PlanView) -> str:
-    """Return a text that says how many files and lines an apply would change."""
+    """Return the number of files and lines that an apply would change, as text."""
     from cleveragents.api.plans.changes import changes_text
     from cleveragents.api.views import as_json
 

@@ -75,8 +75,8 @@ def watch_plan(session: Session, plan_id: str, output: Output) -> None:
 class _Company:
     """The processes that continue a plan of this machine: a worker, or a background process.
 
-    If no process has worked on the plan for `worker.lease_seconds`, after which a silent worker counts as
-    dead, none will continue it. Not thread-safe: use it in the thread that made it.
+    If no process has worked on the plan for `worker.lease_seconds`, no process will continue it: a worker
+    that is silent for so long counts as dead. Not thread-safe: use it in the thread that made it.
     """
 
     def __init__(self, client: LocalClient, plan: PlanView) -> None:

@@ -123,9 +123,9 @@ def work_on(
 ) -> PlanView:
     """Run the plan and return it once no job of its tree is left.
 
-    Ctrl-C pauses the tree, waits for that, prints how to continue, and exits with 130. `after` is the moment
-    before the plan was continued. `quiet` omits the goal. `answered` is the call that the user has just
-    answered: the line of its step is not printed again.
+    Ctrl-C pauses the tree, waits for the pause, prints how to continue, and exits with 130. `after` is the
+    stream position before the plan continued. `quiet` omits the goal. `answered` is the call that the user
+    has just answered: the line of its step is not printed again.
     """
     client, at_it = deciding.client, None
     if isinstance(client, LocalClient):
@@ -219,8 +219,8 @@ def _followed(deciding: WorkOptions, plan: PlanView) -> PlanView:
 
 
 def _part_or_whole(deciding: WorkOptions, plan: PlanView, before: PlanView) -> PlanView:
-    """Return the root of the tree if it has changed since `before`, because it continued with this sub-plan;
-    otherwise return the sub-plan.
+    """Return the root of the tree if it has changed since `before`, that is, if it continued with this
+    sub-plan. Otherwise return the sub-plan.
     """
     whole = deciding.client.plans.get(plan.root)
     # A root that failed or is done does not continue because of a sub-plan.
@@ -232,18 +232,16 @@ def _standing(plan: PlanView) -> tuple[object, ...]:
 
 
 def activity_count(plan: PlanView) -> int:
-    """Return the number of tool and model calls of the plan. A rollback adds to it, because there is more to
-    do afterwards.
-    """
+    """Return the number of tool and model calls of the plan. A rollback counts as a call."""
     return len(plan.calls) + (plan.spending.model_calls or 0)
 
 
 def decide(deciding: WorkOptions, plan: PlanView) -> PlanView:
     """Bring a plan at rest to the outcome that the user chooses, with questions on a terminal.
 
-    Exits with 3, after printing what is needed, if a question cannot be asked, with 1 if the plan failed, and
-    with 130 if it was cancelled. Raises `CheckFailed` if the result is left with a required check that did
-    not pass.
+    Exits with 3 after printing the pending request if a question cannot be asked, with 1 if the plan failed,
+    and with 130 if it was cancelled. Raises `CheckFailed` if the result is left with a required check that
+    did not pass.
     """
     while plan.state is PlanState.WAITING:
         plan = _answered(deciding, plan)
@@ -306,7 +304,7 @@ def _ensure_succeeded(deciding: WorkOptions, plan: PlanView) -> None:
 
 
 def _tell_constrained(deciding: WorkOptions, plan: PlanView) -> NoReturn:
-    """Print why the plan cannot be applied to the present files, and exit with 3."""
+    """Print why the plan cannot be applied to the current files, and exit with 3."""
     if not {*(plan.error or "").splitlines()} <= {*deciding.said}:  # the apply may have printed it
         print_reason(plan)
     print_next_steps(plan, commit=deciding.message)

@@ -65,10 +65,12 @@ class BoardRow:
                 self._scroll(f"{self._short}{GAP}{line}")
 
     def output(self, chunk: bytes) -> None:
-        """Drop the output: several outputs at once would be unreadable. `agents plan log` shows it."""
+        """Drop the output, because the outputs of several plans at once would be unreadable. `agents plan
+        log` shows it.
+        """
 
     def close(self) -> None:
-        """Do nothing: the board closes, not its rows."""
+        """Do nothing. The board closes all rows."""
 
 
 def rank(reading: MeterReading) -> int:

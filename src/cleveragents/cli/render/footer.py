@@ -39,13 +39,13 @@ _UNBROKEN = "\x1b[?7l{}\x1b[?7h"
 
 
 class Footer:
-    """A footer that draws what `render` returns for the size of the terminal, at most eight times a second.
+    """A footer that draws the lines of `render` for the size of the terminal, at most eight times a second.
 
     Thread safety:
         Owner: the view that made it starts and closes it; any thread may call `scroll`.
         Lock: `_lock` guards the pending lines and the state of the screen. It is held while the terminal is
-            written, so that nothing gets in between. `render` is called under the lock and must not wait;
-            `prepare` is called before, without the lock, and may wait.
+            written, so that no other output gets in between. `render` is called under the lock and must not
+            wait; `prepare` is called before, without the lock, and may wait.
         Guarantee: every line that was given to `scroll` before `close` is on the screen when `close` returns,
             once and in order, and nothing is below the last line.
     Cancel safety: an interrupted `close` may be called again.
@@ -135,8 +135,8 @@ class Footer:
         self._widths = [line.cell_len for line in shown]
 
     def _rewound(self, columns: int | None = None) -> str:
-        """Return the escape sequence that moves the cursor to the start of the drawn lines. It takes into
-        account that a terminal that became narrower has wrapped them.
+        """Return the escape sequence that moves the cursor to the start of the drawn lines. A terminal that
+        became narrower has wrapped these lines, which is taken into account.
         """
         if not self._widths:
             return ""

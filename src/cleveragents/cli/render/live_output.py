@@ -55,7 +55,7 @@ class LiveOutput:
 
 
 class ChunkFlow:
-    """Passes on an answer that arrives in pieces, in whole words.
+    """Passes on an answer, which arrives in pieces of any size, in whole words.
 
     Pieces may cut a secret anywhere, so a word is held back until it has ended, and is checked together with
     everything before it on its line. Not thread-safe: one answer at a time feeds it.

@@ -1,8 +1,8 @@
 """Live views of a plan: its messages, tool calls and command output while it runs.
 
-Everything goes to stderr, because it is for the person who waits; results are printed later, on stdout. Only
-a requested stream of JSON goes to stdout. A view whose reader has gone shows nothing more; the plan does not
-fail because of that.
+Views print to stderr, because progress is for the waiting person; results are printed later, on stdout. Only
+a requested stream of JSON goes to stdout. If the reader of a view has gone, the view shows nothing more, and
+the plan continues.
 """
 
 from __future__ import annotations

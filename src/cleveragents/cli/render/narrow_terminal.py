@@ -32,7 +32,7 @@ def is_narrow(width: int = NARROW) -> bool:
 def columns_for(
     output: Output, columns: Sequence[str], spare: Sequence[str], width: int = NARROW
 ) -> list[str]:
-    """Return the columns of a table, without the spare ones on a terminal of less than this width."""
+    """Return the columns of a table; a terminal of less than this width gets no spare columns."""
     if output.human_readable and is_narrow(width):
         return [name for name in columns if name not in spare]
     return [*columns]

@@ -93,7 +93,7 @@ class _Shown:
                 self._mark(json.loads(text))
 
     def end_thought(self) -> None:
-        """Print the answer of a model as a line once it has ended, as for a plan that runs here."""
+        """Print the complete answer of a model as a line, as for a plan that runs here."""
         thought = self._thought
         self._thought = self._held = ""
         if thought:

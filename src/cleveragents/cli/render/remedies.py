@@ -1,4 +1,4 @@
-"""Remedies as command lines: the one place that formats them.
+"""Remedies as command lines. Only this module formats them.
 
 People paste these lines into a shell, and a remedy may come from a server. So only names of the expected
 shape are written, and values are quoted.

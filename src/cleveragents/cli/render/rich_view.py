@@ -186,7 +186,7 @@ class RichView:
         return "waiting for sub-plans" if waits_for_sub_plans(plan) else "working"
 
     def _progress(self) -> str:
-        """Return how many of the plan's own sub-plans are done."""
+        """Return the number of finished sub-plans of the plan, as text."""
         plan = self._meter.last.plan
         own = [reading.plan for reading in self._meter.below if reading.plan.parent_id == plan.id]
         done = sum(child.state is PlanState.COMPLETE for child in own)
@@ -225,7 +225,9 @@ def styled(text: str, style: str) -> Text:
 
 
 def countdown(plan: Plan) -> str:
-    """Return `usage limit, continues in 1:02:03` for a plan that waits for it; empty for other plans."""
+    """Return `usage limit, continues in 1:02:03` for a plan that waits for a usage limit; empty for other
+    plans.
+    """
     until = parked_until(plan)
     if until is None:
         return ""
@@ -257,7 +259,7 @@ def in_lines(words: list[str], width: int) -> list[str]:
 
 
 def _end_of(line: str, width: int) -> str:
-    """Return the end of the line: the newest text is there."""
+    """Return the end of the line, which has the newest text."""
     from rich.cells import cell_len
 
     if cell_len(line) <= width:

@@ -1,4 +1,4 @@
-"""Background runs: plans in a process of their own, independent of this terminal.
+"""Background runs: plans in a separate process, independent of this terminal.
 
 The process writes to a log and holds a lock on it while it lives. Other commands test the lock to see whether
 the process still runs, even while no job of the plan runs.

@@ -80,7 +80,7 @@ def _work_on_all(container: Container, plans: Sequence[Plan], deciding: WorkOpti
 
 
 def _settled(deciding: WorkOptions, plan: PlanView) -> PlanView:
-    """Apply the plan if that needs no question, otherwise print the reason; return the plan."""
+    """Apply the plan if no question is needed, otherwise print why it is not applied; return the plan."""
     if (plan.phase, plan.state) != (Phase.EXECUTE, PlanState.COMPLETE) or not plan.changes:
         return plan
     below = _Below(f"plan {plan.id}: {on_one_line(plan.goal)}")

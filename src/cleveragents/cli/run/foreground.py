@@ -116,12 +116,12 @@ def run_in_front(
 ) -> bool:
     """Run plans on the main thread and return whether they were interrupted.
 
-    `show` makes the board; `hire` prints what is run and makes the worker, which this function starts. When
-    it returns, nothing of the plans runs here, and the board is closed.
+    `show` creates the board. `hire` prints the plans and creates the worker, which this function starts. When
+    the function returns, no plan runs in this process, and the board is closed.
 
     Ctrl-C pauses running plans; results and waiting plans stay as they are, and the user is not asked about
-    them. SIGTERM leaves all plans resumable and is raised. So does a store that is unusable for a whole
-    lease, as `StoreFull`.
+    them. After SIGTERM, all plans can be resumed, and the signal is raised again. If the store is unusable
+    for a whole lease, all plans can be resumed, and `StoreFull` is raised.
     """
     from cleveragents.plans.output_recorder import OutputRecorder
     from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
@@ -170,8 +170,8 @@ def _tell_unrecorded(plans: Sequence[Plan]) -> None:
 
 
 def end_interrupted(plan: PlanView) -> None:
-    """Print the next steps of an interrupted plan and exit: the user who stops it does not want to apply it
-    or to be asked about it. Return if another command cancelled the plan.
+    """Print the next steps of an interrupted plan and exit, without a question about the result. Return if
+    another command cancelled the plan.
     """
     if plan.state is PlanState.CANCELLED:
         return

@@ -1,5 +1,5 @@
-"""Goals from a file, one per line. A YAML document of goals is detected, because each of its lines would
-otherwise become a paid plan.
+"""Goals from a file, one per line. A YAML document of goals is detected, so that its lines do not become
+separate plans.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Ctrl-C while plans run here: the first pauses them, the second kills their processes.
 
 Both end in the same records: finished calls stay, the call in progress stays open and is made again after a
-resume, and the plan is paused. If something hangs after the kill, even if only the reader of our output
-stalls, this process ends within a few seconds. After a third Ctrl-C, the fourth ends it at once. The next
-command that reads the plan records the pause.
+resume, and the plan is paused. If something hangs after the kill, such as the reader of our output, this
+process ends within a few seconds. The third Ctrl-C restores the default handler, so the fourth ends the
+process at once. The next command that reads the plan records the pause.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Interrupts:
     it does not interrupt the stop. The one after that restores the default handler, so that a further Ctrl-C
     ends the process. On exit the previous handler is restored.
 
-    Set `stopping` as the first statement where the interrupt is caught, without a call before it: Python runs
-    signal handlers at calls, so no handler can run in between.
+    Set `stopping` in the first statement of the `except` block, without a call before it: Python runs signal
+    handlers at calls, so no handler can run in between.
 
     Thread safety: the main thread makes and leaves it, because signals belong to that thread; any thread may
     read `again`.
@@ -111,7 +111,7 @@ def pause_plans(
     """Pause the running plans, also those with queued jobs. Return when nothing of them runs and the view is
     closed.
 
-    Another Ctrl-C kills their processes; if that does not help either, this process ends without a return.
+    Another Ctrl-C kills their processes. If the kill does not end them, this process exits.
     """
     with ForcedStop(heard, view, plans, lambda: _kill(container, plans)):
         try:
@@ -233,8 +233,8 @@ def left_running_message(plan_id: str, prefix: str, *, told: bool) -> str:
 
 
 def pause_unfollowed(client: Client, plan_id: str, prefix: str) -> None:
-    """Pause a plan that workers run, if Ctrl-C comes before this command follows the plan, and print what
-    becomes of it.
+    """Pause a plan that workers run, after a Ctrl-C before this command follows the plan. Print the
+    outcome.
     """
     told = False
     try:
@@ -250,8 +250,8 @@ def pause_unfollowed(client: Client, plan_id: str, prefix: str) -> None:
 
 @contextmanager
 def interrupt_deferred() -> Iterator[None]:
-    """Raise the `KeyboardInterrupt` of a Ctrl-C at the end of the block, so that the block is not left half
-    done. A handler other than that of Python stays.
+    """Defer the `KeyboardInterrupt` of a Ctrl-C to the end of the block, so that the block is completed. If
+    another handler than Python's own is installed, nothing is deferred.
     """
     former = signal.getsignal(signal.SIGINT)
     if not _is_main_thread() or former is not signal.default_int_handler:
@@ -270,8 +270,8 @@ def interrupt_deferred() -> Iterator[None]:
 def _pause_each(
     container: Container, plans: Sequence[Plan], worker: AsyncWorker | None
 ) -> tuple[int, CleverAgentsError | None]:
-    """Pause the plans. Return how many were running, and the first error, which does not keep the others from
-    being paused.
+    """Pause the plans. Return the number of running plans, and the first error. After an error, the other
+    plans are still paused.
     """
     paused, failed = 0, None
     for plan in plans:
@@ -283,8 +283,8 @@ def _pause_each(
 
 
 def _pause(container: Container, plan: Plan, worker: AsyncWorker | None) -> bool:
-    """Pause the plan and its sub-plans. Return False if it has a result or waits for a person: it stays as it
-    is.
+    """Pause the plan and its sub-plans. A plan that has a result or waits for a person stays unchanged:
+    return False.
     """
     parts = container.plan_parts
     plan = parts.plans.get(plan.id)

@@ -1,4 +1,6 @@
-"""The run of a complete request: create plans, and run them here, in the background or on a server."""
+"""`agents run` after its options are checked: create plans, and run them in the foreground, in the background
+or on a server.
+"""
 
 from __future__ import annotations
 

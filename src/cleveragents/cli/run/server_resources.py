@@ -31,10 +31,10 @@ def resource_here(
     otherwise: str = "pass --resource NAME",
 ) -> str:
     """Return the named resource. Without a name, return the only resource that has the path or a remote of
-    the current repository; if there are several, the one with the checked-out branch.
+    the current repository; if there are several, return the resource with the checked-out branch.
 
-    Raises `click.UsageError` if no resource or more than one matches; `otherwise` tells the user what to do
-    instead.
+    Raises `click.UsageError` if no resource or more than one matches; `otherwise` is the remedy in the
+    message.
     """
     if named is not None:
         return named
@@ -59,7 +59,7 @@ def resource_here(
 
 
 def no_resource(known: Sequence[str], prefix: str, otherwise: str, why: str = "") -> str:
-    """Return the error that no resource matches, with the reason and a remedy."""
+    """Return the error for a repository that no resource matches, with the reason and a remedy."""
     if not known:
         return f"the server has no resources; add one with `{prefix} resource add NAME --project PROJECT`"
     because = f": {why}" if why else ""
@@ -80,8 +80,8 @@ def _place(address: str) -> str:
 
 
 def _root(directory: str | None) -> tuple[Path, str]:
-    """Return the repository, and the reason if a local plan could not use it, else an empty string. A server
-    can still run the plan, on its own files.
+    """Return the repository, and the reason why a local plan could not use it, or an empty string. (A server
+    may still run the plan on its own files.)
     """
     from cleveragents.core.errors import SandboxRefused
     from cleveragents.sandboxes.resources import find_resource

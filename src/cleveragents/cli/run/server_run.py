@@ -1,4 +1,4 @@
-"""`agents run` through a server: plans are created and run there, followed and reviewed here."""
+"""`agents run` through a server: the server runs the plans, and this command follows and reviews them."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def _request(wanted: PlanSpec, handling: RunOptions, place: str) -> PlanRequest:
 
 
 def _who(actor: str | None) -> tuple[str | None, str | None]:
-    """Return the name of an actor of the server, or the content of a local actor file with its prompts. The
-    other value is None.
+    """Return the name of an actor of the server and None, or None and the content of a local actor file with
+    its prompts.
     """
     if actor is None or not is_actor_file(actor):
         return actor, None
@@ -121,8 +121,8 @@ def given_arguments(
 ) -> dict[str, object]:
     """Return the given arguments of an action, as the server describes them. Raises `InvalidArguments`.
 
-    Defaults are not included. The server adds them itself; it sends them masked, and a masked value must not
-    be sent back.
+    Defaults are not included: the server sends them masked, and a masked value must not be sent back. The
+    server adds its defaults itself.
     """
     known = [
         Argument(

@@ -90,13 +90,15 @@ class ActionScreen(ClientScreen[None], Generic[_Facts]):
         self.dismiss()
 
     def ask(self, name: str, values: Values | None = None, problem: str = "") -> None:
-        """Open the dialog of an action, for the plan as it is now. A second request meanwhile is ignored."""
+        """Open the dialog of an action, for the plan as it is now. While the dialog opens, further requests
+        are ignored.
+        """
         if not self._asking:
             opened = partial(self.open, name=name, values=values, problem=problem)
             self.prepare(partial(self.actions.question, name), opened)
 
     def prepare(self, act: Callable[[], _Result], done: Callable[[_Result], object]) -> None:
-        """Read what a dialog shows, then open it with `done`."""
+        """Read the data of a dialog, then open the dialog with `done`."""
         self._asking = True
         self.call(act, partial(self._prepared, done), self._not_prepared)
 

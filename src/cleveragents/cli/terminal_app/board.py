@@ -97,7 +97,7 @@ class PlanBoard(OptionList):
         self.set_interval(_AGE_SECONDS, self.update_ages)
 
     def update_ages(self) -> None:
-        """Show how long ago each plan changed, as of now."""
+        """Update the column that shows how long ago each plan changed."""
         if self.plans:
             self.show(list(self.plans.values()), datetime.now(UTC))
 
@@ -108,7 +108,7 @@ class PlanBoard(OptionList):
         return None if option is None else option.id
 
     def show(self, plans: Sequence[PlanSummary], now: datetime) -> bool:
-        """Show these plans, keep the highlighted one, and return whether a row changed."""
+        """Show these plans, keep the highlighted plan, and return whether a row changed."""
         self.plans = {plan.id: plan for plan in plans}
         rows = _rows(plans, now)
         content = [(plan_id, text.markup) for plan_id, text in rows]

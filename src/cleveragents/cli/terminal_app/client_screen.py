@@ -49,7 +49,7 @@ def visible(text: str) -> str:
 
 
 def formatted(text: str) -> Markdown | Text:
-    """Return the text of a model as Markdown; a very long one as plain text, because its layout would take
+    """Return the text of a model as Markdown. A very long text stays plain, because its layout would take too
     long.
     """
     from rich.text import Text
@@ -119,7 +119,9 @@ class ClientScreen(Screen[_Closed]):
 
 
 class KeyLine(Static):
-    """Keys and their descriptions, on as many lines as they need: those of the screen, or the given ones."""
+    """Keys and their descriptions, on as many lines as they need. Without `keys`, the keys of the screen are
+    shown.
+    """
 
     DEFAULT_CSS = """
     KeyLine { width: 1fr; }

@@ -53,7 +53,7 @@ class TurnEnded(Message):
 
 
 class ConversationPane(Vertical):
-    """A session with the assistant. A new one is created with the first message.
+    """A session with the assistant. A new session is created with the first message.
 
     Only the loop of the app changes its fields; worker threads pass results with `call_later`.
     """
@@ -180,7 +180,7 @@ class ConversationPane(Vertical):
             self._follow(talk, blocks[-1])
 
     async def start_new(self, *, model: str | None = None) -> None:
-        """Leave the session; the next message starts a new one, with this model."""
+        """Leave the session; the next message starts a new session with this model."""
         if model is not None:
             self.request = replace(self.request, model=model)
         self.talk, self.running = None, False
@@ -200,7 +200,7 @@ class ConversationPane(Vertical):
             self.send(event.text)
 
     def send(self, text: str) -> None:
-        """Send a message; an empty one continues a turn that was not answered. A text that cannot be sent
+        """Send a message; an empty message continues a turn that was not answered. A text that cannot be sent
         returns to the prompt.
         """
         if self.running:

@@ -1,4 +1,4 @@
-"""Dialogs: nothing happens to a plan without a key press on a dialog that shows what will happen.
+"""Dialogs. Every action on a plan needs a key press in a dialog that shows its effects.
 
 A dialog calls the client itself, in a worker thread. If the call fails, the dialog shows the error and keeps
 the typed text. If the plan has changed since it was shown, the dialog closes, so that its screen can show the

@@ -1,8 +1,8 @@
-"""The actions on a plan: for each, the question that shows what will happen, and the call of the client.
+"""The actions on a plan: for each, a question that shows its effects, and the call of the client.
 
-A question is made from the plan as it is now, and its call names what was shown: the number of the pending
-call, the pending question, or the version of the plan. If the plan has changed since, the client refuses the
-call, and nothing happens.
+A question shows the current plan, and its call names the shown object: the number of the pending call, the
+pending question, or the version of the plan. If the plan has changed since, the client refuses the call, and
+nothing happens.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class PlanActions:
         return [node for node in nodes if isinstance(node, DecisionNode) and node.state == "active"]
 
     def correction(self, number: int | None) -> DialogQuestion:
-        """Return the question for guidance: about a decision, with what the correction undoes, or about
-        nothing in particular.
+        """Return the question for guidance: about a decision, with the effects of its correction, or about
+        the whole plan.
         """
         plans, lines = self._client.plans, ["Nothing is undone; the guidance applies from now on."]
         if number is not None:
@@ -142,8 +142,8 @@ class PlanActions:
         )
 
     def _ensure_unchanged(self, path: str, line: int, side: Side, shown: str) -> None:
-        """Raise `PlanError` if the line is no longer the one that was shown. Lines of binary or very large
-        files are not compared.
+        """Raise `PlanError` if the line has changed since it was shown. Lines of binary or very large files
+        are not compared.
         """
         file = self._client.plans.file(self._plan_id, path, side=side)
         lines = file.content.split("\n")

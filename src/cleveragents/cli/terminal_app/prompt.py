@@ -152,7 +152,7 @@ class Prompt(Vertical):
         return str(self.area.document.get_line(row))[:column]
 
     def _candidates(self) -> list[tuple[str, str]]:
-        """Return what the word at the cursor may become, each with its description."""
+        """Return the completions of the word at the cursor, each with its description."""
         before = self._before_cursor()
         command, word = _COMMAND.match(before), _WORD.search(before)
         if command is not None and self.area.cursor_location[0] == 0:
@@ -189,7 +189,9 @@ class Prompt(Vertical):
             self.area.post_message(PromptArea.Sent(self.text))
 
     def _recall(self, step: int) -> None:
-        """Show an earlier or a later text of the history. The unsent text comes after the latest one."""
+        """Show an earlier or a later text of the history. The unsent text comes after the
+        latest sent text.
+        """
         place = self._place + step
         if not 0 <= place <= len(self._history):
             return

@@ -40,8 +40,8 @@ def is_dumb() -> bool:
 def open_app(session: Session, *, continues: bool) -> None:
     """Open the app and return when the user quits. Plans continue in processes of their own.
 
-    With `continues`, it shows the latest session of the repository. Raises `click.UsageError` if there is
-    none.
+    With `continues`, the app shows the latest session of the repository. Raises `click.UsageError` if there
+    is none.
     """
     from cleveragents.cli.conversation.place import new_request
     from cleveragents.cli.conversation.talk import latest_session

@@ -1,5 +1,5 @@
-"""The recorded output of a plan as entries for a screen: lines of progress and of commands, and what models
-said, as Markdown.
+"""The recorded output of a plan as entries for a screen: lines of progress and of commands, and the output of
+models as Markdown.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Transcript:
         self._output = LiveOutput(lambda line: self._add("output", line))
 
     def read(self, plans: Plans) -> tuple[list[Entry], str]:
-        """Return the entries since the last call, or the last of them, and the end of the answer that a model
-        writes now. Its last word is shown when it is complete: it may be half a secret.
+        """Return the entries since the last call, or only the last of them, and the end of the model's
+        current output. Its last word is shown when it is complete: it may be half a secret.
         """
         while pieces := plans.output(self._plan_id, after=self._number, limit=_PAGE):
             for piece in pieces:

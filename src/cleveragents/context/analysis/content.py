@@ -2,8 +2,8 @@
 
 Text without a grammar is split into chunks of about sixty lines, or into sections at headings. Binary, very
 large and generated contents are not searched. Code is split into whole functions and the lines between them.
-The lines of a definition that contains functions, such as a class, belong to that definition, except for the
-lines of the functions. They may form several chunks. The terms of each chunk are counted by field.
+The lines of a class between its functions belong to the class, and may form several chunks. The same holds
+for other definitions that contain functions. The terms of each chunk are counted by field.
 """
 
 from __future__ import annotations
@@ -133,7 +133,9 @@ def _marked(lines: Lines) -> list[tuple[int, int, str, int]]:
 
 
 def _underlined(lines: Lines) -> list[tuple[int, int, str, int]]:
-    """Return headings underlined with a repeated character. The first character used is the highest level."""
+    """Return the headings that are underlined with a repeated character. The character that occurs first is
+    the highest level.
+    """
     found: list[tuple[int, int, str, int]] = []
     signs: list[bytes] = []
     all_lines = lines.data.split(b"\n")
@@ -185,7 +187,7 @@ def opaque_because(path: str, data: bytes) -> str | None:
 
 
 def _is_marked(head: bytes) -> bool:
-    """Return whether the comment at the start of a file says that it is generated.
+    """Return whether a comment at the start of the file marks it as generated.
 
     Only the start counts, because a comment further down may refer to other files.
     """
@@ -231,8 +233,8 @@ def cut(definitions: list[Definition], lines: Lines) -> list[LineRange]:
 
 
 def _owners(definitions: list[Definition], count: int) -> list[int | None]:
-    """Return the definition that each line belongs to: the innermost one, where everything inside a function
-    counts as the function.
+    """Return the definition that each line belongs to: the innermost definition. Everything inside a function
+    belongs to the function.
     """
     owners: list[int | None] = [None] * count
     inside_whole = [False] * len(definitions)
@@ -277,7 +279,7 @@ def _split(piece: LineRange) -> list[LineRange]:
 def chunks_of(
     pieces: Sequence[LineRange], syntax: Syntax, lines: Lines, keywords: frozenset[str]
 ) -> list[Chunk]:
-    """Return one chunk for each piece with terms; a piece without terms joins the previous one."""
+    """Return one chunk for each piece with terms; a piece without terms joins the previous piece."""
     counter = _TermCounter(syntax, lines, keywords)
     chunks: list[Chunk] = []
     first = 0

@@ -1,7 +1,7 @@
 """The syntax of a content: definitions, imports, documentation and strings.
 
-The tree is read with one query, and only byte offsets of its nodes are used. This is fast, and it avoids two
-bugs in release 0.26.0 of the tree-sitter binding, which miscounts references to points and crashes when given
+The tree is read with one query, and only byte offsets of its nodes are used. This is fast, and avoids two
+bugs in release 0.26.0 of the tree-sitter binding: it miscounts references to points, and crashes when it gets
 a callback.
 
 A line ends with a line feed; an empty content has no lines.
@@ -93,7 +93,7 @@ class Syntax:
 def read_syntax(language: Language, lines: Lines, clock: Clock = thread_time) -> Syntax | None:
     """Parse a content. Return None if the grammar cannot read it or takes too long.
 
-    The clock counts only the work of this thread: a busy machine must not change the result.
+    Only the CPU time of this thread counts, so that a busy machine does not change the result.
     """
     import tree_sitter
 
@@ -127,8 +127,8 @@ class _Patience:
 def _parse(grammar: Grammar, data: bytes, patience: _Patience) -> tree_sitter.Tree | None:
     """Parse in increasing pieces, each on top of the previous tree.
 
-    A running parser cannot be stopped, and some contents take quadratic time. With increasing pieces, this
-    shows while the pieces are still small.
+    A running parser cannot be stopped, and some contents take quadratic time. Increasing pieces reveal such a
+    content while the pieces are still small.
     """
     import tree_sitter
 
@@ -151,8 +151,8 @@ def _point(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def _is_tangled(root: tree_sitter.Node) -> bool:
-    """Return whether the tree has, because of syntax errors, so many sibling nodes that a query would take
-    quadratic time.
+    """Return whether syntax errors gave the tree so many sibling nodes that a query would take quadratic
+    time.
     """
     broken = [root]
     left = _MOST_BROKEN

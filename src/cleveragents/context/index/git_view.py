@@ -71,9 +71,7 @@ def work_tree_view(
 
 
 def _others(running: RunningGit) -> tuple[list[bytes], tuple[str, ...]]:
-    """Return the untracked files and notes. If git does not finish in time, there are no files, and a note
-    says so.
-    """
+    """Return the untracked files and notes. If git does not finish in time, return no files and a note."""
     try:
         return running.finish()[0].split(b"\0"), ()
     except GitFailed as error:

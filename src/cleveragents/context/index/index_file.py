@@ -2,7 +2,7 @@
 
 A process that opens the index briefly holds a shared lock on a separate lock file (the door); a process that
 replaces the index holds it exclusively. So no process opens one database file with the log of another. If the
-file cannot be opened or written, the index lives in memory, and a note says so.
+file cannot be opened or written, the index is kept in memory, with a note.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class IndexFile:
 
     def open(self) -> OpenedIndex:
         """Open the index and create it if it is missing. Never fails because of the state of the disk: an
-        unusable index is rebuilt or replaced by one in memory.
+        unusable index is rebuilt, or replaced by an index in memory.
         """
         try:
             return self.open_kept()
@@ -149,7 +149,7 @@ class IndexFile:
             return self.in_memory(f"the index is not stored: {_words(error)}")
 
     def in_memory(self, note: str) -> OpenedIndex:
-        """Return a private index in memory, with the content of the stored one if it is readable."""
+        """Return a private index in memory, with the content of the stored index if that is readable."""
         connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         opened = OpenedIndex(connection, notes=[note])
         try:
@@ -184,7 +184,7 @@ class IndexFile:
         return total
 
     def open_kept(self) -> OpenedIndex:
-        """Open the stored index. Raises `sqlite3.Error` or `OSError` if that is impossible."""
+        """Open the stored index. Raises `sqlite3.Error` or `OSError` if the index cannot be opened."""
         for folder in (self.path.parent.parent, self.path.parent):  # `mode` does not apply to parents
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._door(fcntl.LOCK_SH):

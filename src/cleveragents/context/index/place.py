@@ -68,7 +68,7 @@ class GitContext:
 
     @staticmethod
     def of(root: Path, git_dir: Path | None) -> GitContext:
-        """Return where and how to ask git about the root.
+        """Return the git context for the root.
 
         For a sandbox, this is its own git directory, never the `.git` among its files.
         """

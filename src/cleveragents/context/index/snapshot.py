@@ -264,7 +264,7 @@ class Layout:
     """The layout of a view in the index.
 
     `rows[document]` is the row of its analysis, 0 if there is none. `places[i]` maps the chunks of segment i
-    to chunks of the snapshot, -1 for those outside of it; `partial` says whether there are any of the latter.
+    to chunks of the snapshot, -1 for chunks outside of it; `partial`: there are such chunks.
     """
 
     files: Sequence[CodeFile]
@@ -354,7 +354,7 @@ def distinct(entries: Sequence[FileEntry]) -> DistinctContents:
 def located(
     segments: Sequence[SegmentInfo], digests: NDArray[np.bytes_]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the segment of each digest and its position there; -1 if it is not indexed."""
+    """Return the segment of each digest and its position there; -1 for a digest that is not indexed."""
     import numpy as np
 
     which = np.full(len(digests), -1, np.int32)

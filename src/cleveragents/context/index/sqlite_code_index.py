@@ -4,8 +4,8 @@ Opening a place lists its files, adds the missing contents to the index, and the
 transaction. If contents are missing by then, because another process pruned or replaced the index file,
 opening starts again.
 
-Commands of an agent may change the files of a sandbox meanwhile. So git never reads these files: they are
-walked and compared with the git index of the sandbox, which is stored outside of it.
+Commands of an agent may change the files of a sandbox at any time, so git never reads these files. This
+module walks them and compares them with the git index of the sandbox, which is stored outside the sandbox.
 
 Pruning removes the indexes of repositories that are gone and the data about sandboxes.
 """

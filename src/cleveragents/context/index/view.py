@@ -87,7 +87,7 @@ Stamps = Mapping[str, tuple[str, bytes]]
 
 
 class FileEntry(NamedTuple):
-    """A file. `size` is 0 if only git knows it; `on_disk` says whether to read its content from the disk."""
+    """A file. `size` is 0 if only git knows it; `on_disk`: the content is read from the disk."""
 
     path: str
     digest: bytes
@@ -121,10 +121,10 @@ class FileStamps:
     """Determines the digests of files whose content git does not know; files that changed since the last view
     are read.
 
-    A content read within two seconds of the file's time is not remembered: the file may change again and look
-    the same. When the time is over, no more files are read; but each view reads at least some, so that
-    eventually all are known. `late` says whether some were not read. `keep` receives the results in portions,
-    so that little is lost if the view is interrupted. Not thread-safe: one per view.
+    A content read within two seconds of the file's modification time is not remembered, because the file may
+    change again without a new time. When the time is over, no more files are read; but each view reads at
+    least some files, so that eventually all are known. `late`: some files were not read. `keep` receives the
+    results in portions, so that little is lost if the view is interrupted. Not thread-safe: one per view.
     """
 
     root: Path

@@ -127,7 +127,8 @@ class FileAnalysis:
     """The analysis of one file's content.
 
     Chunks are in order, do not overlap, and cover the file. `language` is "text" if no grammar applies.
-    `opaque` says why the content is not searched (binary, too large, generated); there are no chunks then.
+    `opaque` is the reason why the content is not searched (binary, too large, generated); such a content has
+    no chunks.
     """
 
     language: str

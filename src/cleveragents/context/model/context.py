@@ -77,8 +77,8 @@ class ContextFragment:
 class StrategyStatus(str, Enum):
     """The outcome of one strategy in one execution.
 
-    A `late` strategy started but did not end in time; a `saturated` one never started, because no thread was
-    free.
+    A `late` strategy started but did not end in time; a `saturated` strategy never started, because no thread
+    was free.
     """
 
     USED = "used"
@@ -94,8 +94,8 @@ class StrategyStatus(str, Enum):
 class StrategyReport:
     """The report on one strategy: its status, duration and results.
 
-    `truncated` means that it returned more than the limits allow, and only the first fragments, the best
-    ones, were kept.
+    `truncated` means that the strategy returned more than the limits allow, and only its first fragments,
+    which are the best, were kept.
     """
 
     name: str
@@ -140,8 +140,8 @@ class KeptFragments:
 def keep_within(answer: object, limits: FragmentLimits) -> KeptFragments:
     """Return the first fragments of `answer` that fit into the limits. At most one more fragment is read.
 
-    So an endless generator does no harm, and a text of gigabytes is not kept. Raises `TypeError` or
-    `ValueError` if the answer does not consist of fragments, or if nothing of it fits.
+    So an endless generator and a text of gigabytes do no harm. Raises `TypeError` or `ValueError` if the
+    answer does not consist of fragments, or if nothing of it fits.
     """
     if not isinstance(answer, Iterable):
         raise TypeError(f"returned {type(answer).__name__}, not a sequence of fragments")
@@ -184,7 +184,7 @@ def _is_place(span: object) -> bool:
 
 
 class Depth(str, Enum):
-    """How much of a place is shown, from least to most."""
+    """The detail in which a place is shown, from the least to the most."""
 
     PATH = "path"
     MEMBERS = "members"

@@ -1,8 +1,8 @@
 """Parsing of questions: title, prose, code, stack traces, errors and names.
 
 A question may be a few words or a whole issue with pasted output. Boilerplate of issue templates (comments,
-check lists, version dumps) is left out. Code is recognised without fences as well, because many people forget
-them. Reading takes linear time; of a very long text, only the start and the end are read.
+checklists, version dumps) is left out. Code is recognised with and without fences. Parsing takes linear time;
+only the start and the end of a very long text are read.
 
 Lines written by a program are recognised for several languages: stack frames and error messages. Questions
 are untrusted text: each expression is applied to one line of bounded length, with bounded backtracking.

@@ -1,7 +1,8 @@
 """Assembly of an answer from the findings of strategies: merge, rank, render, pack, order, and fit.
 
 The assembly runs on a thread that can be abandoned, because the built-in parts read code, and reading may
-hang. It exposes its ranking early, so that the pipeline can still answer with paths alone.
+hang. The ranking is available before the answer, so that the pipeline can fall back to an answer of paths
+alone.
 
 This module also holds the simple built-in parts: the division of the token budget, the validation of findings
 (their origin, existence and legibility), the order of fragments (best file first, and best fragment first
@@ -94,7 +95,7 @@ UNRELATED: Final = "nothing in this repository seems related to the question; th
 
 
 class Notes:
-    """Notes on what went wrong, each once. Any thread may add: the list is only appended to."""
+    """Notes on failures, each once. Any thread may add a note, because the list is only appended to."""
 
     _MOST = 50
     _LONGEST = 500
@@ -164,8 +165,7 @@ class ShortPreamble:
 class AllStrategies:
     """A `StrategySelector` that asks every strategy that is not disabled.
 
-    A strategy that finds nothing costs little, while a strategy that is not asked might have found the
-    answer. Immutable.
+    A strategy that finds nothing costs little, so none is skipped. Immutable.
     """
 
     def __init__(self, switched_off: Collection[str] = ()) -> None:
@@ -177,9 +177,8 @@ class AllStrategies:
 
 @dataclass(frozen=True, slots=True)
 class DefaultParts:
-    """The built-in versions of nine of the ten parts. Each is used if it is not replaced or if its
-    replacement fails. The tenth is the executor. `depths` is created for the available tokens and the
-    question.
+    """The built-in versions of all parts except the executor. Each is used if it is not replaced, or if its
+    replacement fails. `depths` is created for the available tokens and the question.
     """
 
     selector: StrategySelector = field(default_factory=AllStrategies)
@@ -357,8 +356,8 @@ class Assembly:
         own: Callable[[], T],
         last: Callable[[], T] | None = None,
     ) -> T:
-        """Return the result of the part: of its replacement, of the built-in version (`own`) if there is no
-        replacement or it fails, or of `last` if that fails, too. `last` only needs memory.
+        """Return the result of the part. The replacement is asked first, then the built-in version (`own`),
+        then `last`, which only uses data in memory.
         """
         task = self._task
         given = self._replaced.ask(

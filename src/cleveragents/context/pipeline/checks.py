@@ -1,4 +1,4 @@
-"""Validation of replaced parts. Each check copies valid results and raises an error for invalid ones.
+"""Validation of replaced parts. Each check copies a valid result and raises an error for an invalid result.
 
 Types are compared exactly, because a subclass could run code when a field is read. Everything is bounded,
 because an answer may be endless. A replaced part is foreign code: it is loaded, called and checked on another
@@ -80,7 +80,7 @@ LoadPart = Callable[[], Any]
 
 
 def checked_names(answer: object, offered: Collection[str]) -> tuple[str, ...]:
-    """Return the names in the answer. Each must be one of those offered, and occur only once."""
+    """Return the names in the answer. Each must be an offered name, and occur only once."""
     names = tuple(_each(answer, str, len(offered)))
     if len(set(names)) != len(names) or not set(names) <= set(offered):
         raise ValueError("named unknown or duplicate strategies")
@@ -262,7 +262,8 @@ def _is_share(score: object) -> bool:
 class CustomParts:
     """The replaced parts, and the executor on whose threads they run.
 
-    A part gets at most half of the remaining time, so that there is time for the built-in part if it fails.
+    A replaced part gets at most half of the remaining time, so that the built-in part has time if the
+    replacement fails.
     """
 
     executor: StrategyExecutor

@@ -3,9 +3,9 @@
 The reasons are derived from the signals of the ranking, for people: they name the strongest evidence, not the
 arithmetic.
 
-A question that has hardly any word in common with the code is probably not about this code. Then the ranking
-says so (`is_related`), because the best of several bad matches looks like an answer. A question with a word
-of the name of a definition or file is about this code.
+A question that has hardly any word in common with the code is probably not about this code, and `is_related`
+of the ranking is then false. (Otherwise the best of several bad matches would look like an answer.) A
+question that contains a word of the name of a definition or file counts as related.
 """
 
 from __future__ import annotations
@@ -76,8 +76,7 @@ def with_definitions(
 ) -> tuple[RankedPlace, ...]:
     """Return the places with the scores of their definitions, best first.
 
-    Lines within a ranked definition are left out, because the definition stands for them; its findings are
-    those of these lines.
+    A ranked definition replaces the places within it, and takes over their findings.
     """
     spans: dict[str, list[LineSpan]] = {}
     for definition in definitions:
@@ -107,7 +106,7 @@ def _innermost(span: LineSpan | None, around: Sequence[LineSpan]) -> LineSpan | 
 
 
 class _Reasons:
-    """Tells why a definition was found. Not thread-safe: one per ranking."""
+    """The reasons why definitions were found. Not thread-safe: one per ranking."""
 
     def __init__(self, look: QuestionSearch, signals: DefinitionSignals) -> None:
         self._signals = signals
@@ -139,8 +138,8 @@ def is_related(
     """Return whether the question has enough words in common with the code to be about it. `definitions` and
     `paths` were found for the question, best first.
 
-    A question that names a path or quotes a stack trace of the code is related, whatever its words. So is a
-    question with a word of the name of one of the best definitions or files.
+    A question is also related if it names a path, quotes a stack trace of the code, or contains a word of the
+    name of one of the best definitions or files.
     """
     import numpy as np
 

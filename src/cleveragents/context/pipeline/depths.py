@@ -1,9 +1,9 @@
 """The possible depths of the best places: path, members, signatures, outline, full.
 
-A file and the places within it are separate choices, made so that nothing is shown twice. A short file is
-offered whole, without its places. A place that contains another one is offered only as an outline. A long
-text without matching lines is offered by the sections that match the question. A definition is shown with all
-of its lines, or at a lower depth.
+A file and the places within it are separate choices, and no line is shown twice. A short file is offered
+whole, without its places. A place that contains another place is offered only as an outline. A long text
+without matching lines is offered by the sections that match the question. A definition is shown with all of
+its lines, or at a lower depth.
 
 The value of a rendering determines the packing. The best place should be shown in full before many lesser
 ones are shown at all, so the value grows with the cube of the score. A long definition should not lose to a
@@ -217,7 +217,7 @@ class _Offering:
         return len(text) <= self._room * _CHARACTERS_OF_A_TOKEN
 
     def _offer(self, place: RankedPlace, texts: dict[Depth, str], worth: float | None = None) -> None:
-        """Offer a place in these renderings. `worth` is used instead of its score if `worth` is lower."""
+        """Offer a place in these renderings. The lower of `worth` and its score counts."""
         if not texts:
             return
         score = max(0.0, place.score if worth is None else worth)

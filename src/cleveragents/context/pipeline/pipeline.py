@@ -2,9 +2,10 @@
 
     open the code → select strategies → run them in parallel → merge → rank → render → pack → order → fit
 
-It always answers by its deadline and within its budget, and notes what went wrong: every step that could hang
-or raise runs on a thread that can be abandoned. Strategies and replaced parts run on the shared executor,
-behind its breaker. The built-in steps have their own threads, so hung strategies cannot block the answer.
+The pipeline always answers by its deadline and within its budget, with notes on failures. Every step that
+could hang or raise runs on a thread that can be abandoned. Strategies and replaced parts run on the shared
+executor, behind its breaker. The built-in steps have their own threads, so hung strategies cannot block the
+answer.
 
 If the built-in steps fail as well, the answer lists the files that the strategies found, by path alone. This
 answer is built from memory: building it reads nothing, waits for nothing, and counts bytes as tokens, because

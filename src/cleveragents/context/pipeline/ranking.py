@@ -1,10 +1,10 @@
 """Ranking of files and of places within them, by the findings of all strategies.
 
-The weights come from `Fusion`. Changes happen in files, so files are ranked by the findings about them as a
-whole. The definitions of the best files are ranked by their own signals (`definition_signals`). The score of
-any other place combines its own findings with the score of its file. Tests and texts are ranked
-lower, because questions are seldom about them, unless the title mentions them. A plain ranking without
-weights is the fallback if no scorer is available or the scorer is too slow.
+The weights come from `Fusion`. Files are ranked by the findings about each file as a whole. The definitions
+of the best files are ranked by their own signals (`definition_signals`). The score of any other place
+combines its own findings with the score of its file. Tests and texts are ranked lower, because questions are
+seldom about them, unless the title mentions them. A plain ranking without weights is the fallback if no
+scorer is available or the scorer is too slow.
 
 Each place occurs once, with all findings about it. Partly overlapping lines are joined into one place; lines
 within others stay separate, because a method is a different place than its class.
@@ -265,7 +265,7 @@ class MergedPlaces:
 def _joined(spans: list[tuple[LineSpan, list[Finding]]]) -> list[tuple[LineSpan, list[Finding]]]:
     """Join partly overlapping spans.
 
-    In the code, `around` holds the spans that the next one may still overlap, each within the previous one.
+    The variable `around` holds the spans that the next span may still overlap, each within the previous one.
     """
     done: list[tuple[LineSpan, list[Finding]]] = []
     around: list[tuple[LineSpan, list[Finding]]] = []
@@ -304,7 +304,7 @@ class RerankStrategy:
         self._code = code
 
     def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
-        """Return the best files in the model's order. Raises `ValueError` if the model names none."""
+        """Return the best files in the model's order. Raises `ValueError` if the model names no file."""
         if len(self._best) < 2:
             return ()
         asked = self._request(request.question)

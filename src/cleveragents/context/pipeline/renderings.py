@@ -1,9 +1,9 @@
 """The text of a file, or of whole lines of it, at each depth.
 
 The code for an answer is masked before it is counted, because it may be sent to a model; strategies search
-the unmasked code. A strategy may name any lines, but only whole units are shown: the innermost definition
-that contains all of these lines or, outside of definitions, the chunks that they touch, extended by every
-definition that these chunks would cut in half.
+the unmasked code. A strategy may name any lines, but only whole units are shown. A unit is the innermost
+definition that contains all of these lines. Outside of definitions, it is the chunks that the lines touch,
+extended so that no definition is cut in half.
 """
 
 from __future__ import annotations
@@ -175,8 +175,8 @@ class CodeText:
         return list(self.lines[span.first - 1 : span.last])
 
     def _positions(self, unit: LineUnit | None) -> list[int]:
-        """Return the positions of the definitions in the unit, or in the file if it is None, in the order of
-        their lines.
+        """Return the positions of the definitions in the unit, or in the file if `unit` is None, in the order
+        of their lines.
         """
         every = enumerate(self.analysis.definitions)
         if unit is None:
@@ -190,8 +190,8 @@ class CodeText:
         return sorted(chosen, key=lambda position: self.analysis.definitions[position].span)
 
     def _foremost(self, positions: list[int], most: int) -> list[int]:
-        """Return at most `most` of the positions, in order: those of relevant definitions and their parents,
-        filled up with the first ones.
+        """Return at most `most` of the positions, in order: the positions of relevant definitions and their
+        parents, filled up with the first of the others.
         """
         if len(positions) <= most:
             return positions
@@ -333,7 +333,7 @@ def unit_of(span: LineSpan, analysis: FileAnalysis) -> LineUnit | None:
 
 
 def without_crossings(units: Iterable[LineUnit]) -> list[LineUnit]:
-    """Return the units in order, without those that partly overlap an earlier one."""
+    """Return the units in order, without units that partly overlap an earlier unit."""
     kept: list[LineUnit] = []
     for unit in units:
         if unit not in kept and not any(_cross(unit.span, other.span) for other in kept):
@@ -368,7 +368,7 @@ def _unit_of_chunk(chunk: LineSpan, position: int, analysis: FileAnalysis) -> Li
 
 
 def _is_body(position: int | None, definitions: tuple[Definition, ...]) -> bool:
-    """Return whether a definition is a function or lies within one."""
+    """Return whether a definition is a function or lies within a function."""
     while position is not None:
         definition = definitions[position]
         if any(word in definition.kind for word in _WITH_A_BODY):

@@ -1,8 +1,8 @@
 """An outline of a repository, in as many lines as there is room for.
 
 Every directory is one line with its number of files. Expanding a directory replaces that line by a line for
-each entry. Directories on the path to the best files are expanded first, then the largest; those that do not
-fit stay collapsed. So a tree of a hundred thousand files fits as well as one of ten.
+each entry. Directories on the path to the best files are expanded first, then the largest ones. Directories
+that do not fit stay collapsed, so the outline of any tree fits.
 """
 
 from __future__ import annotations

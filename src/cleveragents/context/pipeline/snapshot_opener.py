@@ -1,7 +1,7 @@
 """Opening of a snapshot on another thread, and its closing after the last use.
 
 Opening may hang or end too late, and abandoned strategies still read the snapshot. So the snapshot counts its
-users, and the last one to release it closes it, on any thread.
+users. The last user closes it, on any thread.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ class HeldSnapshot:
 
 
 class PendingSnapshot:
-    """A snapshot in transit from the thread that opens it to the one that asked, which may have given up.
+    """A snapshot on its way from the thread that opens it to the thread that requested it, which may have
+    given up.
 
     Thread safety:
         Owner: the question that asked.
@@ -192,8 +193,8 @@ def _files(code: CodeSnapshot, most: int) -> dict[str, CodeFile]:
 def _notes(code: CodeSnapshot, in_time: bool) -> tuple[str, ...]:
     """Return the notes of a snapshot.
 
-    For an incomplete snapshot, a note advises to ask again, unless there was enough time (`in_time`): then
-    asking again would not help.
+    For an incomplete snapshot, a note advises to ask again. If there was enough time (`in_time`), there is no
+    such note, because asking again would not help.
     """
     status = code.status
     notes = [str(note) for note in status.notes[:_MOST_NOTES]]

@@ -1,8 +1,8 @@
 """Steps of the pipeline that may hang or raise, each run on another thread with a deadline.
 
-A step is passed to the strategy executor as a strategy that finds nothing. So steps run with the same kind of
-abandonable threads, deadlines and breaker as strategies. The result of a step is validated on its own thread,
-because even reading it may hang; it is used only if the executor reports that it arrived in time.
+The strategy executor runs a step as a strategy without findings. So steps have the same abandonable threads,
+deadlines and breaker as strategies. The result of a step is validated on its own thread, because even reading
+it may hang; it is used only if the executor reports that it arrived in time.
 """
 
 from __future__ import annotations

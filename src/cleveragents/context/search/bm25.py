@@ -1,8 +1,8 @@
 """BM25 over chunks and documents, for many queries with the same terms.
 
-How much an occurrence of a term counts does not depend on the query; only the weight of the term does. So
-occurrences are weighted once, and each query is one pass over them. All operations use whole arrays: a dozen
-queries for an issue of three hundred words take milliseconds.
+The score of an occurrence is the weight of its term in the query, times a factor that does not depend on the
+query. These factors are computed once, and each query is one pass over them. All operations use whole arrays:
+a dozen queries for an issue of three hundred words take milliseconds.
 """
 
 from __future__ import annotations

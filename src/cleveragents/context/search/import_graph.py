@@ -1,7 +1,7 @@
 """The origin of names: the file of a module, and the file that defines a name that another file re-exports.
 
-A lookup reads only the files on the path of imports, each once, so it is as fast in a large repository as in
-a small one.
+A lookup reads only the files on the path of imports, each once, so its time does not depend on the size of
+the repository.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ImportGraph:
         self._definers: dict[tuple[str, str], list[str]] = {}
 
     def load(self, paths: Sequence[str]) -> Mapping[int, FileAnalysis]:
-        """Load the analyses of these files at once, which is cheaper than one by one."""
+        """Load the analyses of these files together, which is faster than one by one."""
         documents = self._look.documents
         return self._look.code.analyses([documents[path] for path in paths])
 

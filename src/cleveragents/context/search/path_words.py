@@ -1,6 +1,6 @@
 """Matching of questions with paths, module names and defined names.
 
-Paths are compared by their words; a rare word counts more than a common one. A path or module name in a
+Paths are compared by their words; a rare word counts more than a common word. A path or module name in a
 question refers to the files whose paths have the same last parts. Names defined in a file are compared with
 the words of a question.
 """
@@ -65,8 +65,8 @@ class PathWords:
         self._holders = Counter(word for words in self._all.values() for word in words)
 
     def scores(self, query: Mapping[str, float]) -> dict[str, dict[str, float]]:
-        """Return two scores by path: `path`, the words that the whole path shares with the query, and
-        `share`, how much of the file's own name occurs in the query.
+        """Return two scores by path: `path`, for the words that the whole path shares with the query, and
+        `share`, the part of the file's own name that occurs in the query.
         """
         wanted: dict[str, float] = {}
         for term, weight in query.items():

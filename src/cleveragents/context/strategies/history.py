@@ -2,8 +2,8 @@
 
 Commit messages use the language of issues and rarely name files, but the commits show which files changed. So
 files are found by the commits most similar to the question, and by all messages about a file taken as one
-text. Recent changes, and files that often change together with relevant ones, also count. A commit that
-touched many files says little about each, so its score is divided among them.
+text. Recent changes count as well, and so do files that often change together with relevant files. The score
+of a commit is divided among its files, because a commit of many files says little about each of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Imports in the question, and imports of the most relevant files.
 
-A user writes `from package import Thing`, and `Thing` is defined three re-exports away: following these leads
-to the file that defines it. Imports of a relevant file are relevant as well, but less so.
+If a question contains `from package import Thing`, the re-exports of `Thing` are followed to the file that
+defines it. Imports of a relevant file are relevant as well, but less so.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Keyword search: BM25 over files and chunks, for the whole question and its parts.
 
-The title states in a few words what the rest of the question explains in many, often misleading words. So the
+The title states the problem in few words; the rest of the question has many, often misleading words. So the
 title is searched separately, and so are prose, code and text in backticks. A file is scored by its three best
-chunks: the best one alone would favour a lucky line, and all of them would favour length. Paths are searched
-as well, because directories and files are named after their content.
+chunks: the best chunk alone would favour a single matching line, and all chunks would favour long files.
+Paths are searched as well, because directories and files are named after their content.
 """
 
 from __future__ import annotations

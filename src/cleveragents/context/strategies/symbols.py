@@ -1,8 +1,8 @@
 """Definitions and uses of the names in the question.
 
-A name that few files define is significant; one that many define is not. Matches from the index are verified
-against the definitions, where case matters: `Model` is not `model`. The position of a name in the question
-also matters: a name in the title is the subject, while one in code may be incidental.
+A name that few files define is significant; a name that many files define is not. Matches from the index are
+verified against the definitions, where case matters: `Model` is not `model`. The position of a name in the
+question also matters: a name in the title is the subject, while a name in code may be incidental.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Tests as a link between question and code: a question that resembles a test is probably about the code that
 the test exercises.
 
-A test uses the language of users, as a question does, while the tested code may not. Its imports and its file
-name tell which code it tests.
+Tests and questions use the language of users, which the tested code may not use. The imports and the file
+name of a test identify the code that it tests.
 """
 
 from __future__ import annotations

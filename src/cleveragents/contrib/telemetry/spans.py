@@ -307,7 +307,7 @@ class SpanBook:
         return [] if begun is None else [begun.ended(event.occurred_at, failed, more)]
 
     def _parent(self, plan_id: str, key: _Key) -> int:
-        """Return the id of the innermost open span of the plan, or else that of the plan's own span."""
+        """Return the id of the innermost open span of the plan, or else the id of the plan's own span."""
         around: list[_Key] = [("phase", plan_id), self._job_of.get(plan_id, ())]
         inner = {"job": 2, "phase": 1}.get(key[0], 0)
         for outer in around[inner:]:

@@ -1,8 +1,8 @@
 """The job table with shared queues dispatched by Temporal.
 
 The row in the table is the job's record and fence, as without Temporal. So code that reads a job, or writes
-on behalf of one, need not know the engine. A submission is stored first and sent to Temporal second. In
-between, the process may be killed, or Temporal unavailable. Then a worker finds the row and sends it to
+on behalf of one, need not know the engine. A submission is stored first and sent to Temporal second. If the
+process is killed in between, or Temporal is unavailable, a worker finds the row later and sends it to
 Temporal.
 """
 

@@ -1,8 +1,8 @@
 """A worker that gets its jobs from Temporal.
 
-An activity in Temporal claims the row of the job by its id and passes the job to our own worker. So
-heartbeats, fences, ending all processes of a cancelled attempt, and returning jobs to the queue on a drain
-work as without Temporal. Temporal only supplies the job and forwards a cancel.
+An activity in Temporal claims the row of the job by its id and passes the job to our own worker. Temporal
+only supplies the job and forwards a cancel. Heartbeats, fences, the end of all processes of a cancelled
+attempt, and the return of jobs to the queue work as without Temporal.
 """
 
 from __future__ import annotations
@@ -156,10 +156,8 @@ class TemporalWorker:
                 workflows=[JobWorkflow],
                 activities=[cancel, *(named(name) for name in (ACTIVITY, *map(activity_of, PHASES)))],
                 # Temporal's sandbox loads the module again for every workflow, on the loop that sends
-                # heartbeats,
-                # and on a busy machine mistakes the time for a deadlock. Our workflow imports nothing, and a
-                # test
-                # replays its histories.
+                # heartbeats, and on a busy machine mistakes the time for a deadlock. Our workflow imports
+                # nothing, and a test replays its histories.
                 workflow_runner=UnsandboxedWorkflowRunner(),
                 # No cache: workflows cached by a dead worker would be offered only to it, for ten
                 # seconds. Histories are short, and another worker replays them as fast.
@@ -239,8 +237,8 @@ class TemporalWorker:
             self._inner.cancel(job_id, "cancelled in Temporal")
 
     def _tell_of_forgotten(self) -> float:
-        """Submit queued jobs to Temporal that their submitter could not send, that Temporal lost, or that a
-        person ended there. Return the seconds until the next call.
+        """Submit queued jobs to Temporal again: jobs that their submitter could not send, that Temporal lost,
+        or whose workflow a person ended. Return the seconds until the next call.
 
         A running workflow is not started again.
         """
@@ -296,8 +294,8 @@ class TemporalWorker:
         return MOVED if job.state is JobState.QUEUED and workflow != workflow_id(job) else None
 
     def _still_knows(self, now: float) -> bool:
-        """Return whether this is still the same Temporal as before. False if it is another one, or if it was
-        down and may have lost its data.
+        """Return whether Temporal still has the same data. False if it has another id, or if it was down and
+        may have lost its data.
         """
         if now - self._asked_at < _ASK_SECONDS:
             return True
@@ -352,8 +350,8 @@ async def ensure_namespace(client: Client) -> None:
 
 
 async def _cluster_id(client: Client) -> str:
-    """Return the id of Temporal's database. It tells whether this is still the same Temporal, because another
-    one has none of our jobs.
+    """Return the id of Temporal's database, which changes if Temporal was replaced and has none of our
+    jobs.
     """
     from datetime import timedelta
 

@@ -8,7 +8,7 @@ Each step depends only on the workflow's input and the results of its activities
 started by an older version, which had one activity for all phases and reported no phase, continues with this
 one. The workflow imports no other module of CleverAgents.
 
-If no code of the job runs, because it waits for its next phase or for a worker, a cancel is written to the
+While the job waits for its next phase or for a worker, none of its code runs. A cancel is then written to the
 job's row by a local activity, which runs on any worker and needs no free slot.
 """
 

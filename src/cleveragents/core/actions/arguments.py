@@ -1,7 +1,7 @@
 """The arguments of an action: their types, and conversion from text.
 
-Nothing is guessed: a value of the wrong type is reported with the type, an unknown argument with the closest
-known one. One error lists all mistakes.
+Nothing is guessed: a value of the wrong type is reported with the expected type, an unknown argument with the
+closest known name. One error lists all mistakes.
 """
 
 from __future__ import annotations

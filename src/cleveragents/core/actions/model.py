@@ -7,10 +7,10 @@ A check is a command whose exit code decides whether a result is good enough.
 
 An invariant must hold whatever a plan does. Invariants about paths are enforced, and actors see all of them.
 `never touch migrations/, *.lock` forbids changes, `never delete tests/` only forbids that files disappear. A
-pattern that ends in `/` matches everything below it, one without `/` a name in every directory, others are
-paths from the root with `*`, `?` and `**`. Invariants are sentences written by people, so `enforcement` tells
-what is enforced. A sentence with a condition or an exception is not enforced, because without it the rule
-might forbid the opposite of what is meant.
+pattern that ends in `/` matches everything below a directory of that name. A pattern without `/` matches a
+name in every directory. Other patterns are paths from the root with `*`, `?` and `**`. Invariants are
+sentences written by people, so `enforcement` describes the enforced part. A sentence with a condition or an
+exception is not enforced, because the rule without the condition could forbid the opposite.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Step:
 
     `expect_exit` lists the exit codes that count as success. With `shell`, the argument `command` is a
     script; in a rendered step, it is replaced by `argv`. With `continue_on_failure`, later steps run even if
-    this one fails.
+    this step fails.
     """
 
     tool: str
@@ -264,8 +264,8 @@ class CheckRun:
 
 
 def failure_line(details: str) -> str:
-    """Return one line that says how a failed run ended, with the last line of its output, which usually tells
-    why.
+    """Return one line about a failed run: how it ended, and the last line of its output, which usually has
+    the reason.
     """
     how, _, printed = details.strip().partition("\n")
     last = printed.strip().rpartition("\n")[2].strip()

@@ -1,4 +1,4 @@
-"""The base class of all CleverAgents errors and its four families, by what the caller can do next."""
+"""The base class of all CleverAgents errors and its four families, by the next step of the caller."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class ModelRefused(InvalidRequest):
     """The provider rejected the request: a wrong key, no credit, an unknown model or a content filter.
 
     `charged` and `took` are as in `ModelUnavailable`. `status` is the HTTP status that fits the problem, even
-    if the provider used another one; None if the provider stopped its answer later.
+    if the provider sent another status; None if the provider began its answer and then stopped it.
     """
 
     message = "{model}: {problem}"

@@ -329,7 +329,7 @@ class NoActiveChangeset(PlanError):
 
 @dataclass(eq=False)
 class AmbiguousChangeset(PlanError):
-    """Several changesets are open and none is current, so the right one for a change is unknown."""
+    """Several changesets are open and none is current, so the changeset for a change is unknown."""
 
     reason: str = "several changesets are active, and none of them is current in this task"
     active: tuple[str, ...] = ()

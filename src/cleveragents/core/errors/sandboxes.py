@@ -184,7 +184,7 @@ class ToolRefused(InvalidRequest):
 
 @dataclass(eq=False)
 class EditMismatch(InvalidRequest):
-    """The file does not contain the text to replace; `diagnosis` shows where they differ."""
+    """The file does not contain the text to replace; `diagnosis` shows where the file and the text differ."""
 
     message = "{path}: {diagnosis}; nothing was changed"
     path: str

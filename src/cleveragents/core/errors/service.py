@@ -271,7 +271,7 @@ class RemoteHeld(RemoteMoved):
 
 @dataclass(eq=False)
 class RequestRefused(InvalidRequest):
-    """The request is inconsistent, or not possible for its subject.
+    """The request contradicts itself, or asks for something impossible.
 
     `where` names the field in the API, for example `limits.usd`.
     """

@@ -3,29 +3,28 @@
 A secret is found in three ways, because none suffices alone: by its value, if known (`KnownSecrets`), by the
 name before it, and by its shape (`secret_patterns`). All are searched in the original text; overlapping or
 adjacent matches are merged and masked once. So a known value within a longer secret never exposes the rest of
-it. Redacting too much costs a look at the configuration; redacting too little cannot be undone.
+that secret. In doubt, text is masked: too much masking is an inconvenience, while a leaked secret cannot be
+taken back.
 
 File contents are different: a model reads them and writes them back. `password = load()` is not a secret, and
 masking it would destroy it. So there are two levels. `redact` and `redact_text` search by name and shape: for
 logs, errors, goals, command lines and command output. `redact_content` and `redact_content_text` are for file
 contents: they mask only known secrets and unmistakable shapes, and keep every line number.
 
-A person must approve, trust or review the exact text: masking by name or shape could hide code, as in
-`PASSWORD="$(rm -rf .)" ls`. For this, `redact_known` and `redact_known_text` mask only known values.
+Texts that a person approves, trusts or reviews must be exact: masking by name or shape could hide code, as in
+`PASSWORD="$(rm -rf .)" ls`. For these texts, `redact_known` and `redact_known_text` mask only known values.
 
 `PieceMask` masks a text that arrives in pieces exactly like the whole text. A piece may end in the middle of
-a secret, or between a name and its value. The end of the received text is therefore held back until it is
-certain that it is not part of a secret: the last word, a name without its value, a quoted value without its
-closing quote, a private key without its end, or the beginning of a known value. The text is never cut inside
-a secret or right after one. Memory is bounded: a secret longer than the limit is masked to the end of its
-line, or of its key.
+a secret, or between a name and its value. So the end of the received text is held back while it may be part
+of a secret: the last word, a name without its value, a quoted value without its closing quote, a private key
+without its end, or the beginning of a known value. The text is never cut inside a secret or right after one.
+Memory is bounded: a secret longer than the limit is masked to the end of its line, or of its key.
 
 `KnownSecrets` holds secrets whose exact values are known. A component that obtains a secret (the key of a
 provider, a variable of an MCP server) adds it to a `KnownSecrets`, which belongs to the composition root or
 to the component. While that object exists and has not been cleared, every redaction in this process masks its
-values: a secret of one thread may reach a log line or an error in any other thread, so masking must not
-depend on where it happens. Only the object holds the values; this module keeps weak references to the
-objects.
+values, because a secret of one thread may reach a log line or an error in any other thread. Only the object
+holds the values; this module keeps weak references to the objects.
 """
 
 from __future__ import annotations
@@ -221,7 +220,8 @@ def spans_around(known: Collection[Span], others: Iterable[Span]) -> list[Span]:
 
 
 def end_of_cut_secret(before: str, behind: str) -> int:
-    """Return how many characters of `behind` belong to a secret that begins in `before`, by name or by shape.
+    """Return the number of characters of `behind` that belong to a secret which begins in `before`, by name
+    or by shape.
 
     A caller that drops `before` must drop these characters, too: alone, they are not recognized as a secret.
     """
@@ -275,7 +275,7 @@ class PieceMask:
         self._skipped = ""
 
     def feed(self, piece: str) -> str:
-        """Return the text that is certain by now, with secrets masked."""
+        """Return the part of the text whose masking is final, with secrets masked."""
         if self._until is not None:
             piece = self._after_skipped(self._until, piece)
         text, first = self._text + piece, self._told

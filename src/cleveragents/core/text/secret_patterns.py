@@ -5,8 +5,8 @@ key of a provider. The functions search the original text and do not change it: 
 matches and masks them once.
 
 A hostile text must not stall the search, and no part of a long secret may stay visible. So every expression
-either cannot fail once it has started, or reads a bounded stretch, or stops at the next place where it could
-start. The time is linear in the length of the text.
+either cannot fail once it has started, or reads a limited number of characters, or stops at the next place
+where it could start again. The time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def undecided_from(text: str, first: int = 0, *, paused: bool = False) -> int:
 
 
 def _undecided_end(word: str) -> int:
-    """Return how much of the end of a word may be the beginning of a secret.
+    """Return the length of the end of a word that may be the beginning of a secret.
 
     A word that ends with a character of `_NEVER_INSIDE` cannot begin a secret, unless it contains `://` or
     `=`: such a character may be in a URL before its password, or in a value.

@@ -139,7 +139,8 @@ class AuditAnchors:
     def _ensure_key(self, place: AnchorTarget) -> None:
         """Raise `ConfigurationError` if the signing key is missing although the target has anchors.
 
-        A key is created for a new target only: a new key could not verify the existing anchors.
+        A key is created only for a target without anchors, because a new key could not verify existing
+        anchors.
         """
         path = Path(self.settings.anchor_key_file or self.directory / "anchor.key")
         if not path.exists():
@@ -291,7 +292,7 @@ def _anchor_in(line: bytes, keys: dict[str, Ed25519PublicKey]) -> Anchor | str:
 def _stated(payload: bytes) -> Anchor | str:
     """Return the anchor in a signed payload, or the reason why the payload is not an anchor.
 
-    A key may also sign things that are not anchors, so the type is checked.
+    The type is checked, because the key may also sign other texts.
     """
     try:
         fields: dict[str, Any] = json.loads(payload)

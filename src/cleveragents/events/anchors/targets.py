@@ -112,7 +112,7 @@ def _token(variable: str, environment: Mapping[str, str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class FileTarget:
-    """A file, such as one on a mounted share, or an append-only one (`chattr +a`).
+    """A file, for example on a mounted share or with the append-only attribute (`chattr +a`).
 
     Its directory is not created, so that a share that is not mounted is an error. Any process may append
     concurrently; a lock on the file keeps their lines apart.

@@ -4,14 +4,15 @@
        ▲                 │
        └─ retry, reclaim ┘         queued ──cancel──▶ cancelled
 
-The *fence* counts claims. The holder of the newest fence owns the job; a write under an older one is
+The *fence* counts claims. The holder of the newest fence owns the job; a write under an older fence is
 refused. The *beat* counts heartbeats under that fence, so that a peer can detect a silent owner without
 comparing the clocks of two machines.
 
-A *move* is a change of state. Each function for a move returns the new job and one event. All stores must
-move jobs in the same way, so these pure functions decide, and a store adds only atomicity. An event contains
-small facts, never the payload or result of a job, which may hold private data. Secrets in foreign texts (an
-error, the reason of a cancel) are masked here, before a row or an event stores them.
+A *move* is a change of state. Each function for a move returns the new job and one event. These functions are
+pure and shared by all stores, so that all stores move jobs in the same way; a store adds only atomicity. An
+event contains small facts, never the payload or result of a job, which may hold private data. Secrets in
+foreign texts (an error, the reason of a cancel) are masked by these functions, before a row or an event
+stores them.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ def ensure_job_move(job_id: str, state: JobState, wanted: JobState) -> None:
 class Lane(Struct, frozen=True, order=True):
     """A concurrency limit shared by many jobs, such as those of a project or a model provider.
 
-    A job under this limit does not start while `at_most` others under it run, whatever their own limits are.
+    A job of this lane does not start while `at_most` other jobs of the lane run, whatever their own limits
+    are.
     """
 
     name: str
@@ -285,7 +287,7 @@ def reclaimed(job: Job, error: str, now: datetime) -> Move:
 
 
 def requested_cancel(job: Job, reason: str, now: datetime) -> Move | None:
-    """Cancel a queued job or mark a running one; return None if it is already marked.
+    """Cancel a queued job, or mark a running job; return None if the job is already marked.
 
     A cancel also replaces the reason of an earlier stop that allows a resume. Raises `JobAlreadyEnded`.
     """

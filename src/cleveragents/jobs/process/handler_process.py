@@ -62,7 +62,8 @@ class _Ending:
 def _log(program: dict[str, Any], problem: str, error: BaseException) -> None:
     """Write one line of JSON to stderr, like the worker's log: the traceback, but no values of variables.
 
-    Does not use structlog, which is not configured here, prints all variables by default, and loads slowly.
+    Does not use structlog, which is not configured in this process, prints all variables by default, and
+    loads slowly.
     """
     import traceback
 

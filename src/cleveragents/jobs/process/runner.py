@@ -1,10 +1,10 @@
 """`python -m cleveragents.jobs.process.runner`: a job's handler in a process that can be killed.
 
-There are two processes. The *guard* (this one) never runs foreign code: as a subreaper it adopts every orphan
-of the attempt. It holds the worker's lease, and ends the whole tree when the handler is done, when the lease
-expires, or when the worker dies (end of file on the control pipe). So an attempt never outlives its worker or
-the worker's claim to the job, even if the worker is stopped or killed. The *handler* is a fork of the guard;
-it may hang, crash or ignore signals.
+There are two processes. The *guard* (this process) never runs foreign code. As a subreaper it adopts every
+orphan of the attempt. It holds the worker's lease, and ends the whole tree when the handler is done, when the
+lease expires, or when the worker dies (end of file on the control pipe). So an attempt never outlives its
+worker or the worker's claim to the job, even if the worker is stopped or killed. The *handler* is a fork of
+the guard; it may hang, crash or ignore signals.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class _Guard:
                 _write_all(self.orders, json.dumps(order).encode() + b"\n")
 
     def _reap(self) -> bool:
-        """Reap dead children, including adopted ones; return whether none is left."""
+        """Reap dead children, including adopted children; return whether no child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -191,7 +191,7 @@ class _Guard:
 
 
 def _become_handler(program: dict[str, object], orders: int, answers: int) -> int:
-    """Run the forked half: all foreign code runs here."""
+    """Run the handler in the forked process, where all foreign code runs."""
     from cleveragents.jobs.process.handler_process import run_handler
 
     # Handlers print; neither pipe to the worker is theirs.

@@ -271,7 +271,8 @@ class ProcessSupervisor(Protocol):
     """Finds and ends whole process trees, by the marker they inherit and by descent.
 
     Any thread may call it. A *marker* identifies one attempt of one job; processes started with
-    `environment(marker)` inherit it, and so do their children, including double-forked and `setsid` ones.
+    `environment(marker)` inherit it, and so do their children, including double-forked processes and
+    processes in a new session.
     """
 
     def identity(self, worker_id: str) -> WorkerIdentity:
@@ -279,7 +280,7 @@ class ProcessSupervisor(Protocol):
         ...
 
     def is_alive(self, worker: WorkerIdentity) -> bool | None:
-        """Return whether the process is alive; None if it is on another machine and unknown here."""
+        """Return whether the process is alive; None if it is on another machine."""
         ...
 
     def environment(self, marker: str) -> Mapping[str, str]:

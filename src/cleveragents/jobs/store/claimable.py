@@ -6,10 +6,10 @@ are counted only if it finds a job with limits; if that job has no place, a seco
 must wait. So neither a full kind nor a full shared limit delays other jobs, however many are queued.
 
 A handoff combines, in one transaction, the end of an attempt and the claim of the next job for its thread.
-The threads of a worker finish at about the same time, and a transaction costs about the same for one of them
-as for all. So threads that arrive during a transaction share the next one. Each handoff is decided
-separately: a thread that lost its job gets an error, a thread whose job is locked by another transaction
-waits alone, and the others continue.
+The threads of a worker often finish at about the same time, and one transaction for all of them costs about
+as much as for one. So threads that arrive during a transaction share the next transaction. Each handoff is
+decided separately: a thread that lost its job gets an error, a thread whose job is locked by another
+transaction waits alone, and the others continue.
 """
 
 from __future__ import annotations
@@ -202,7 +202,8 @@ def _found(connection: Connection, wanted: ClaimFilter, *, held: bool) -> RowMap
 def _ensure_kept(connection: Connection, row: RowMapping) -> None:
     """Serialize claims by kind and by shared limit, so that no two transactions take the same free place.
 
-    All transactions take the locks in the same order, and one that lost a race ends: there is no deadlock.
+    There is no deadlock, because all transactions take the locks in the same order, and a transaction that
+    lost a race ends.
     """
     if connection.dialect.name != "postgresql":
         return

@@ -136,7 +136,7 @@ class AsyncWorker:
         return self.stop(job_id, user_reason(reason))
 
     def stop(self, job_id: str, reason: str) -> Job:
-        """Do the same as `cancel`, but accept a `resumable_stop` as the reason."""
+        """Cancel a job as `cancel` does, but accept a `resumable_stop` as the reason."""
         job = self._store.request_cancel(job_id, reason, now=self._clock.now())
         for attempt in self._table.running():
             if attempt.job.id == job_id:
@@ -166,7 +166,7 @@ class AsyncWorker:
         self._table.stop_accepting()
 
     def drain(self, timeout: float) -> bool:
-        """Claim no more jobs and wait for the running ones; return whether all ended within the timeout.
+        """Claim no more jobs and wait for the running jobs; return whether all ended within the timeout.
 
         After the timeout, the remaining jobs are stopped and given back, for another worker to continue. A
         handler thread that does not stop keeps its job until the lease is over.

@@ -1,8 +1,8 @@
 """Attempts at jobs: their shared state, the table of a worker, and the outcome rules.
 
-The rules for the outcome are one pure function. Facts outrank requests, with one exception: once the owner
-has seen a cancel, the job is cancelled, even if its handler returns a result (it is stored and reported). A
-cancel that the owner had not seen when the handler returned is too late: the job has succeeded.
+The rules for the outcome are one pure function. Once the owner has seen a cancel, the job is cancelled, even
+if its handler returns a result; the result is stored and reported. A cancel that the owner had not seen when
+the handler returned is too late: the job has succeeded.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _OWNERS_SHARE = 0.8
 
 
 class StopCause(IntEnum):
-    """The cause of a stop. A cause with a greater value overrides one with a smaller value."""
+    """The cause of a stop. A cause with a greater value overrides a cause with a smaller value."""
 
     DRAIN = 1
     CANCEL = 2
@@ -137,10 +137,9 @@ class Attempt:
         return True
 
     def attach(self, process: JobProcess) -> None:
-        """Forward renewals and stops to the process: the current ones, and all later ones."""
+        """Forward the current lease and stop to the process, and all later renewals and stops."""
         # Attach first, then check; a stop or renewal is recorded first and then looks for a process. One of
-        # the
-        # two finds the other, whichever is faster, so no lock is needed.
+        # the two finds the other, whichever is faster, so no lock is needed.
         self._process = process
         process.renew(self.lease_until)
         stop = self._stop
@@ -307,8 +306,8 @@ class AttemptTable:
 def raised(error: BaseException, *, told_to_stop: bool = False) -> Raised:
     """Return the report of a handler's exception, without secrets; `told_to_stop` if its token was cancelled.
 
-    A library's own cancellation error counts as a cancelled job only if the token was cancelled. Otherwise
-    something that the handler waited for was cancelled, which is an ordinary failure.
+    A cancellation error of a library, such as `asyncio.CancelledError`, counts as a cancelled job only if the
+    token was cancelled. Otherwise it is an ordinary failure.
     """
     problem = _describe(error)
     library_cancel = _is_library_cancel(error)
@@ -402,10 +401,10 @@ class WorkerOptions(Struct, frozen=True):
     """Options of a worker. All times are in seconds.
 
     A peer takes a job whose owner was silent for `lease_seconds`; the owner itself gives up earlier, after
-    `owner_lease_seconds` without an acknowledged heartbeat, so that its processes are gone by then and
-    slightly different clock speeds do not matter. `cancel_grace_seconds` is the total grace of a cancelled
-    attempt: half of it to stop by itself, the other half after a SIGTERM. `queues` are the shared queues it
-    claims from, besides private jobs of its kinds.
+    `owner_lease_seconds` without an acknowledged heartbeat. So its processes have ended before the peer takes
+    the job, even if the clocks run at slightly different speeds. `cancel_grace_seconds` is the total grace of
+    a cancelled attempt: half of it to stop by itself, the other half after a SIGTERM. `queues` are the shared
+    queues it claims from, besides private jobs of its kinds.
     """
 
     name: str = "worker"

@@ -216,8 +216,9 @@ class AttemptRunner:
     def _finish(self, attempt: Attempt, outcome: AttemptOutcome, claims_next: bool) -> JobHandoff:
         """Write the outcome; retry while the store fails and the job is still ours.
 
-        Every error is retried: the work is done, and losing its result is worse than retrying in vain. Only
-        the first try claims a job. If its answer is lost, a claimed job gets no heartbeats and is reclaimed.
+        Every error is retried, because the work is done and its result should not be lost. Only the first try
+        claims the next job. If the answer to this try is lost, the claimed job gets no heartbeats and is
+        reclaimed.
         """
         job = attempt.job
         tried_before = False

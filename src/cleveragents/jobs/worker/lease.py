@@ -2,17 +2,17 @@
 
 Leases do not depend on wall clocks. The owner measures a lease from the time *before* it sent its last
 acknowledged heartbeat; a peer measures a lease from the time *after* it first saw that heartbeat; each uses
-its own monotonic clock. So the owner's lease ends before any peer takes the job. Sending heartbeats may wait
-for the store, but watching leases must not wait, so each has its own thread.
+its own monotonic clock. So the owner's lease ends before any peer takes the job. Heartbeats and leases have a
+thread each, because sending heartbeats may wait for the store, and watching leases must not wait.
 
 A dead owner on this machine is detected immediately, by its pid and start time. Any other owner is judged by
 observation: the same fence and beat for a whole lease on *our* monotonic clock, counted from after we first
-saw them. The timestamps of a job are for display and decide nothing here.
+saw them. The timestamps of a job are only for display.
 
 Reclaiming a job also kills the processes of its attempt on this machine. For a dead owner they are killed
 *before* the job is reclaimed: if the rescuer dies in between, another one repeats the work. A silent owner
-may be alive, so it loses the job first, by compare-and-set, and its processes are killed afterwards; if it
-sends a heartbeat at the last moment, it keeps the job and its processes.
+may be alive, so the job is reclaimed first, by compare-and-set, and the processes are killed afterwards. An
+owner that sends a heartbeat at the last moment keeps the job and its processes.
 """
 
 from __future__ import annotations

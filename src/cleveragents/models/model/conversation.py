@@ -34,9 +34,9 @@ class MessageRole(str, Enum):
 class ToolRequest:
     """A tool call that a model requests.
 
-    `problem` says why the call is invalid: the arguments are not a JSON object, or were cut off. `arguments`
-    is then empty. `id` is assigned by the model and need not be unique: some servers count from 0 in every
-    reply.
+    `problem` is the reason why the call is invalid: the arguments are not a JSON object, or were cut off. For
+    an invalid call, `arguments` is empty. `id` is assigned by the model and need not be unique: some servers
+    count from 0 in every reply.
     """
 
     id: str

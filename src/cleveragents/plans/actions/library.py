@@ -1,7 +1,7 @@
 """All available actions: built-in ones, the user's, and the repository's.
 
 If two actions have the same name, the first in this order is used, so a repository cannot replace a built-in
-action or one of the user's. Untrusted actions of the repository are listed, but never returned to be run.
+action or one of the user's. Untrusted actions of the repository are listed, but `get` refuses them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ActionLibrary:
         raise UnknownAction(name, near[0] if near else None)
 
     def list(self) -> Sequence[ActionListing]:
-        """Return all actions in order of precedence; broken ones have a `problem`."""
+        """Return all actions in order of precedence. Invalid actions have a `problem`."""
         found = [
             ActionListing(action.name, ActionOrigin.BUILTIN, "shipped", True, action)
             for action in builtin_actions()

@@ -1,7 +1,7 @@
 """Loading of actions from YAML, with a list of all mistakes.
 
-Pydantic checks the structure; this module checks references, tools, defaults and names. Both read the whole
-file, so that one run reports every mistake. Types are strict: a quoted number is text.
+Pydantic checks the structure; this module checks references, tools, defaults and names. All mistakes of a
+file are reported together. Types are strict: a quoted number is text.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def _example(place: Place) -> str:
 
 
 def _meaning(data: Mapping[str, JsonValue], tools: Collection[str] | None) -> list[Problem]:
-    """Return the problems that a check of the structure does not find. Does not assume that the structure is
-    valid.
+    """Return the problems that the check of the structure does not find. Accepts files with an invalid
+    structure.
     """
     arguments = list(_arguments(data))
     return [
@@ -96,7 +96,7 @@ def _name_problems(data: Mapping[str, JsonValue]) -> Iterator[Problem]:
 
 
 def _arguments(data: Mapping[str, JsonValue]) -> Iterator[Argument]:
-    """Yield the arguments as far as they are valid, so that references to them are known."""
+    """Yield the arguments that are valid, so that references to them can be checked."""
     for name, item in mapping_of(data.get("arguments")).items():
         kind = mapping_of(item).get("type")
         known = kind in list(ArgumentType)
@@ -241,7 +241,7 @@ class StepModel(_Model):
 
 
 class StrategizeModel(_Model):
-    """The actor that strategizes; none for tool steps."""
+    """The strategist. Actions with tool steps have none."""
 
     actor: _Text | None = None
 
@@ -254,7 +254,7 @@ class ExecuteModel(_Model):
 
 
 class ReviewModel(_Model):
-    """The actor that reviews the result before a person does; none unless named."""
+    """The actor that reviews the result. Without this key, no actor does."""
 
     actor: _Text | None = None
 
@@ -286,7 +286,7 @@ class SetupModel(_Model):
 
 
 class SandboxModel(_Model):
-    """The needs of a sandbox besides the repository."""
+    """The setup command and the ignored files of a sandbox."""
 
     setup: SetupModel | None = None
     include: list[_Text] = []
@@ -325,7 +325,7 @@ _MODELS: dict[tuple[str, ...], type[_Model]] = {
 
 
 def keys_at(place: Place) -> list[str]:
-    """Return the keys allowed at this place, in the order of the documentation."""
+    """Return the keys that a mapping at this location may have, in the order of the documentation."""
     general = tuple(
         "*" if isinstance(part, int) or (number == 1 and place[0] == "arguments") else part
         for number, part in enumerate(place)

@@ -1,7 +1,7 @@
 """The environment (*stage*) of a plan's actors: the plan, its sandbox, their tools and starting context.
 
-Starting context is gathered only for an actor whose prompt has a place for it. It takes a small part of the
-context window, so that a small local model keeps room to work.
+Starting context is gathered only for actors whose prompts contain `${context}`. It takes a small part of the
+context window, so that small local models have room to work.
 
 Each run of an actor has a permanent name, so that an interrupted run continues where it stopped. A run whose
 calls were rolled back starts again under a new name.
@@ -68,7 +68,9 @@ _LIMIT = "its limit"  # in the reason of an actor that reached its own limit; an
 
 
 class OpenHost(Protocol):
-    """Returns the host of an actor's run. `part` names the run within its plan; `reads` forbids changes."""
+    """Returns the `ActorHost` of an actor's run. `part` names the run within its plan; `reads` makes it
+    read-only.
+    """
 
     def __call__(self, part: str, *, reads: bool) -> ActorHost: ...
 
@@ -129,7 +131,7 @@ class HasContext(Protocol):
 
 
 def context_for(actor: Actor, stage: HasContext, host: ActorHost, question: str) -> str:
-    """Return the starting context for the prompt of an actor; empty if its prompt has no place for it."""
+    """Return the starting context of an actor; empty if its prompts do not contain `${context}`."""
     if not _wants_it(actor, stage.actors):
         return ""
     tokens = _tokens(actor, host)
@@ -147,7 +149,7 @@ def _tokens(actor: Actor, host: ActorHost) -> int:
 
 
 def _wants_it(actor: Actor, actors: ActorSource) -> bool:
-    """Return whether a prompt of the actor, or of an actor within it, has a place for context."""
+    """Return whether a prompt of the actor, or of one of its subgraphs, contains `${context}`."""
     seen, waiting = {actor.name}, [actor]
     while waiting:
         nodes = waiting.pop().nodes
@@ -185,9 +187,9 @@ class ActorTurn(Struct, frozen=True):
     ) -> Mapping[str, JsonValue]:
         """Run the actor and return the values in its state.
 
-        The actor gets context for its goal and task, or for `about` if given. `begins` is called when work
-        starts, but not if a finished run returns its recorded answer. Raises `NeedsHuman` if the actor asks a
-        person, and `BudgetExhausted`.
+        The actor gets context for its goal and task, or for `about` if given. `begins` is called when the
+        actor starts to work, and not at all if the run has already finished and returns its recorded answer.
+        Raises `NeedsHuman` if the actor asks a person, and `BudgetExhausted`.
         """
         plan, strategy, job = ground.plan, ground.strategy, ground.job
         who, part = stage.actors.get(actor), stage.named(part)
@@ -237,7 +239,7 @@ class ActorTurn(Struct, frozen=True):
 
 
 def _after(begins: Callable[[], None], told: Callable[[Progress], None] | None) -> Callable[[Progress], None]:
-    """Return a callback that calls `begins` before it forwards the first report."""
+    """Return a callback that forwards reports, and calls `begins` before the first one."""
     unsaid = [begins]
 
     def seen(progress: Progress) -> None:
@@ -269,9 +271,9 @@ def _with_rules(instructions: str, invariants: Sequence[str], guidance: Sequence
 def current_name(part: str, calls: Sequence[ToolCall]) -> str:
     """Return the current name of the run `part`.
 
-    After a rollback, the checkpoints of a run still say that the reverted calls were made. The run therefore
-    starts again under a new name: `part+1`, `part+2` and so on. If only the call that stopped the run was
-    reverted, the run keeps its name, continues, and makes that call again.
+    After a rollback, the checkpoints of a run still contain the reverted calls. The run therefore starts
+    again under a new name: `part+1`, `part+2` and so on. If only the call that stopped the run was reverted,
+    the run keeps its name, continues, and makes that call again.
     """
     gone = [str(call.step) for call in calls if call.state is CallState.REVERTED and not call.stopped_its_run]
     for time in count():
@@ -282,7 +284,9 @@ def current_name(part: str, calls: Sequence[ToolCall]) -> str:
 
 
 def rollback_count(calls: Sequence[ToolCall]) -> int:
-    """Return how often work was reverted or rebased; retries of a call that stopped its run do not count."""
+    """Return the number of rollbacks and rebases of the plan. Retries of a call that stopped its run do not
+    count.
+    """
     work = [call.number for call in calls if call.step is not None and not call.stopped_its_run]
     reverted = sum(
         any(checkpoint_of(back) <= number < back.number for number in work)

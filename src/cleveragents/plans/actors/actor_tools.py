@@ -1,7 +1,7 @@
 """The tools and models of an actor's run in a plan.
 
-A refused or failed call is an answer, not an error, so that the model can try something else. Only a request
-to a person, a cancel and an exhausted budget end the run.
+The model gets a refused or failed call as an answer, and can try something else. Only a request to a person,
+a cancel or an exhausted budget ends the run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EVERY_TOOL = "*"
 
 @runtime_checkable
 class SelectingTools(Protocol):
-    """A source that can match a pattern without listing all its tools, because listing may start servers."""
+    """A source that can match a pattern without listing all its tools. (A listing may start servers.)"""
 
     def select(self, pattern: str) -> tuple[str, ...]:
         """Return the names that match the pattern, in order."""
@@ -44,7 +44,7 @@ class SelectingTools(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ActorTools:
-    """The tools that the policy of a run does not deny. No command runs longer than `seconds_left`.
+    """The tools of a run, without tools that its policy denies. Commands stop when `seconds_left` reaches 0.
 
     Thread safety:
         Owner: the run that made it.
@@ -105,7 +105,7 @@ class ActorTools:
         return self.make(CallRequest(step, tool, arguments), seconds_left)
 
     def make(self, request: CallRequest, seconds_left: Callable[[], float] | None = None) -> ToolAnswer:
-        """Make the call of a complete request, as `use` does."""
+        """Make the requested call, as `use` does."""
         tool, arguments, step = request.tool, request.arguments, request.step
         try:
             with self._lock:
@@ -125,7 +125,7 @@ class ActorTools:
 
     @contextmanager
     def turn(self) -> Iterator[ToolExecution]:
-        """Yield the execution for work that is not a single call; no other call runs meanwhile."""
+        """Yield the `ToolExecution` for work of several calls. No other call runs meanwhile."""
         with self._lock:
             yield self.execution
 
@@ -263,7 +263,9 @@ class JoinedTools:
         return tuple(sorted({name for source in self._sources for name in source.names()}))
 
     def select(self, pattern: str) -> tuple[str, ...]:
-        """Return the names that match the pattern; a `SelectingTools` source need not list all its names."""
+        """Return the names that match the pattern. `SelectingTools` sources are asked without a listing of
+        all their names.
+        """
         found: set[str] = set()
         for source in self._sources:
             if isinstance(source, SelectingTools):

@@ -35,12 +35,12 @@ def ensure_counted(actors: ActorSource, cast: Iterable[str], limits: BudgetLimit
 
 
 def programs_of_roles(actors: ActorSource, cast: Iterable[str]) -> tuple[str, ...]:
-    """Return the programs of the external agents, each once. Their spending cannot be counted here."""
+    """Return the programs of the external agents, each once. CleverAgents cannot count their spending."""
     return tuple(dict.fromkeys(node.argv[0] for _, node in agents_of_roles(actors, cast)))
 
 
 def agents_of_roles(actors: ActorSource, cast: Iterable[str]) -> Iterator[tuple[str, AgentNode]]:
-    """Yield the nodes with external agents, and the names of their actors."""
+    """Yield each node with an external agent, together with the name of its actor."""
     for actor in _every(actors, cast):
         for node in actor.nodes:
             if isinstance(node, AgentNode):

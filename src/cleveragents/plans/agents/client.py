@@ -1,8 +1,8 @@
 """The requests of an external agent in one session, turned into recorded calls.
 
-File accesses and commands that the agent requests from us become calls of our own tools. Changes that it
-makes by itself are detected and recorded under a call `acp`: before each call that writes, so that they are
-not attributed to that call; when the agent reports progress; and at the end.
+If the agent requests a file access or a command, the request becomes a call of our own tools. Changes that
+the agent makes directly are detected and recorded under a call `acp`: before each call that writes, so that
+they are not attributed to that call; when the agent reports progress; and at the end.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ _CAPABILITIES = {
 
 
 class RecordedAgentClient:
-    """`AgentClient` of one session. `step` is the name of the node's calls and `session` that of this
-    session; together they name its calls, so that no later session reuses a name. `answered` are earlier
-    calls that a person was asked about.
+    """`AgentClient` of one session. The names of its calls consist of `step`, the name of the node's calls,
+    and `session`, the name of this session. So no later session reuses a name. `answered` are earlier calls
+    that a person was asked about.
 
     Thread safety:
         Owner: the session that made it. The agent's requests come on several threads.
@@ -175,7 +175,7 @@ class RecordedAgentClient:
 
     def close(self) -> None:
         """Record the last changes of the agent. Raises `ToolRefused` if changes were reverted and the agent
-        does not know it yet.
+        was not told.
         """
         with self._turn:
             self._file("at the end")
@@ -216,7 +216,9 @@ class RecordedAgentClient:
         return answer
 
     def _answer_for(self, tool: str, arguments: Mapping[str, JsonValue]) -> ToolCall | None:
-        """Return an unused call of an earlier session with the same request, whose answer applies."""
+        """Return a call of an earlier session with the same request, whose answer has not been used yet; None
+        if there is none.
+        """
         if not self._answers:
             return None
         found = self._answers.get(self._tools.execution.digest_of(tool, arguments))
@@ -288,7 +290,9 @@ def capability_for(wanted: PermissionRequest) -> Capability:
 
 
 def permission_arguments(agent: str, wanted: PermissionRequest) -> dict[str, JsonValue]:
-    """Return a request for approval as it is recorded and shown. Truncated text says how much is missing."""
+    """Return the arguments of a request for approval, as they are recorded and shown. Truncated text states
+    how much is missing.
+    """
     details = "" if wanted.details is None else json.dumps(wanted.details, sort_keys=True, default=thaw)
     said: dict[str, JsonValue] = {
         "title": _cut(wanted.title, _TITLE),
@@ -325,8 +329,8 @@ def command_arguments(command: TerminalCommand, where: str, works_in: str) -> di
 
 
 def text_of(result: JsonValue, limit: int | None) -> str:
-    """Return the text that our `read` tool returned. Raises `ToolRefused` unless it is the complete, exact
-    text: an agent that writes an incomplete text back would lose the rest.
+    """Return the text that our `read` tool returned. Raises `ToolRefused` if the text is incomplete or
+    inexact: an agent that writes such a text back would destroy the rest of the file.
     """
     assert isinstance(result, Mapping)
     path, content = result["path"], str(result["content"])

@@ -1,8 +1,8 @@
 """Sessions with external agents: approved, started once, ended, and fully recorded.
 
-A session is a call `acp` that stays open from start to end, so a call that is found open was interrupted. The
-agent's requests are calls whose names extend the name of the session. A session has no changeset: these calls
-record the changes of the agent, in order.
+A session is a call `acp` that stays open until the session ends. If a later run finds the call open, the
+session was interrupted. The agent's requests are calls whose names extend the name of the session. A session
+has no changeset: these calls record the changes of the agent, in order.
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ class AgentSessions:
         call: ToolCall,
         left: Callable[[], float],
     ) -> str:
-        """Run the session and return its answer; its changes are recorded and its call ends in any case."""
+        """Run the session and return its answer. Even after an error, its changes are recorded and its call
+        is ended.
+        """
         execution = self.tools.execution
         problem: CleverAgentsError | None = None
         said = ""
@@ -142,8 +144,8 @@ class AgentSessions:
         return lambda: min(left() for left in every)
 
     def _network(self, execution: ToolExecution, request: AgentRequest, step: str) -> bool:
-        """Return True if the policy or a person allows network access. Raises `ToolRefused` otherwise,
-        because the agent requires it.
+        """Return True if the policy or a person allows network access, which the agent requires. Raises
+        `ToolRefused` otherwise.
         """
         if execution.network:
             return True
@@ -156,7 +158,7 @@ class AgentSessions:
     def _begun(self, execution: ToolExecution, request: AgentRequest, step: str, past: _Past) -> ToolCall:
         """Start the session and return its open call.
 
-        An approval of an earlier session also holds for this one if their arguments are the same. Raises
+        An approval of an earlier session also holds for this session if the arguments are the same. Raises
         `ToolRefused` if the policy or a person denies the session.
         """
         arguments = _who(request)

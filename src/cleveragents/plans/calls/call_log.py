@@ -1,10 +1,10 @@
 """The end of a tool call: its changes are recorded under it, once, and its outcome is stored.
 
-A process may die at any step; the next process that resumes, cancels or views the plan repeats the same
-steps. So each step depends only on what is recorded by then. All changes of a call are recorded at once. A
-changeset with entries is therefore complete; further changes come from a person and are recorded as a
-separate call. A closed changeset without entries was abandoned by a run that died before it repeated the
-call; the changes of the call go into a new changeset.
+A process may die at any step. The next process that resumes, cancels or views the plan repeats the same
+steps, so each step depends only on earlier records. All changes of a call are recorded at once. A changeset
+with entries is therefore complete; further changes come from a person and are recorded as a separate call. A
+closed changeset without entries belongs to a run that died before it could repeat the call; the changes of
+the call go into a new changeset.
 
 `CallCommands` runs the commands of one call in its sandbox, within its permissions and its time limit.
 """
@@ -64,9 +64,9 @@ class CallLog(Struct, frozen=True):
     ) -> None:
         """End all open calls, because they are not resumed, and record their changes.
 
-        If the changes of a call cannot be recorded, its error says why; `lost` is the reason if there is no
-        sandbox. If the system refuses access (disk full, permissions, too many open files), the call stays
-        open for the next process.
+        If the changes of a call cannot be recorded, its error has the reason; `lost` is the reason if there
+        is no sandbox. If the system refuses access (disk full, permissions, too many open files), the call
+        stays open for the next process.
         """
         # Latest first: the changes of a nested call do not belong to the outer one.
         for call in reversed(self.history.open_calls(self.context.plan_id)):
@@ -88,8 +88,8 @@ class CallLog(Struct, frozen=True):
     def finish(self, call: ToolCall, sandbox: Sandbox, fold: ChangeFold | None = None) -> ToolCall:
         """Record the changes of a call that is *ending*, and end it.
 
-        The changes of a merge are those that lead to the tree named in its result, because a scan of the
-        sandbox misses new files that an ignore rule hides. Further changes are later edits.
+        The changes of a merge are computed from the tree in its result, because a scan of the sandbox misses
+        new files that an ignore rule hides. Other changes in the sandbox are later edits.
         """
         tree = tree_left_by(call)
         filed = self.history.changeset_of(call)
@@ -143,8 +143,8 @@ class CallLog(Struct, frozen=True):
 
 
 class CallCommands(Struct, frozen=True, kw_only=True):
-    """The commands of one call. `network`: every call may use the network; if not, `is_approved` returns
-    whether this call may. `network_denied`: the policy denies the network. `ended` stops a command without
+    """The commands of one call. `network`: all calls may use the network; if false, `is_approved` decides for
+    this call. `network_denied`: the policy denies the network. Setting `ended` stops a command without
     cancelling the call.
     """
 

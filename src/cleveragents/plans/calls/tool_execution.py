@@ -5,9 +5,10 @@ losing anything:
 
     started ─▶ (the tool works) ─▶ ending, with its result ─▶ (its changes are recorded) ─▶ ended | failed
 
-The next run looks at the state of the call. A *started* call was interrupted: the sandbox is restored to its
-recorded state, and the call is made again. In an *ending* call the tool had finished, and the sandbox is
-unchanged since: only the recording is completed. For an ended or failed call, the stored result is returned.
+The next run reads the state of the call. If the call is *started*, it was interrupted: the sandbox is
+restored to its recorded state, and the call is made again. If the call is *ending*, its tool has finished,
+and the sandbox has not changed since: only the recording is completed. If the call is ended or failed, its
+stored result is returned.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ class CallRequest(Struct, frozen=True):
     """A requested call. `step` is its permanent name: a finished step is not repeated. Several calls of one
     step are named `step.id`, as in `ToolCall`.
 
-    `granted`: a person has approved exactly this before, so a command needs no further approval. `ended`
-    stops the commands of the call without cancelling it. `on_output` receives their output.
+    `granted`: a person has already approved exactly this request, so its command needs no further approval.
+    `ended` stops the commands of the call without cancelling it. `on_output` receives their output.
     """
 
     step: str
@@ -138,7 +139,8 @@ class ToolExecution:
         return self._filing.finish(call, self.sandbox, self._fold)
 
     def call(self, request: CallRequest) -> ToolCall:
-        """Make the call, record it and return it; its `error` says what the tool refused or could not do.
+        """Make the call, record it and return it. If the tool refused or failed, the `error` of the call has
+        the reason.
 
         Raises `NeedsHuman` if the policy requires approval; `PolicyDenied`; `Cancelled`.
         """
@@ -182,7 +184,7 @@ class ToolExecution:
         return self._refused(request, earlier, reason)
 
     def earlier(self, step: str) -> ToolCall | None:
-        """Return the call of the step, however far it got; None if there is none or it was rolled back."""
+        """Return the call of the step, in any state; None if there is none or it was rolled back."""
         return self.history.latest(self._plan_id, step)
 
     def note(self, step: str, tool: str, arguments: Mapping[str, JsonValue]) -> ToolCall:
@@ -194,7 +196,7 @@ class ToolExecution:
             return self._filing.file(call, self._unrecorded())
 
     def undo(self, step: str, states: Mapping[str, FileState | None], reason: str) -> ToolCall:
-        """Set the files of the sandbox to earlier states and record that as a call.
+        """Restore files of the sandbox to earlier states, as a recorded call.
 
         If the process dies before the call is recorded, nothing is undone: the next run restores the sandbox
         to the records.
@@ -226,16 +228,20 @@ class ToolExecution:
 
     @property
     def network(self) -> bool:
-        """Whether commands may use the network without approval, which a running command cannot request."""
+        """Whether commands may use the network without approval. A running command cannot
+        request approval.
+        """
         return self.policy.verdict(Capability.NETWORK) is Verdict.ALLOW
 
     @property
     def network_denied(self) -> bool:
-        """Whether the policy denies the network. Then a command that cannot be isolated is refused."""
+        """Whether the policy denies the network. If so, commands that cannot be isolated are refused."""
         return self.policy.verdict(Capability.NETWORK) is Verdict.DENY
 
     def verdict(self, capability: Capability) -> Verdict:
-        """Return the verdict of the policy, given whether commands are isolated here."""
+        """Return the verdict of the policy, which depends on whether commands are isolated on
+        this machine.
+        """
         if capability is not Capability.COMMAND:
             return self.policy.verdict(capability)
         return self.policy.command_verdict(isolated=self.commands.isolates, by_agent=self.by_agent)
@@ -270,7 +276,7 @@ class ToolExecution:
     def _allowed(
         self, tool: Tool | None, request: CallRequest, capability: Capability, earlier: ToolCall | None
     ) -> ToolCall:
-        """Start the call and return it, or raise the reason why it may not run."""
+        """Start the call and return it. Raises an error if the call may not run."""
         earlier = self._still_meant(request, earlier)
         verdict = self._verdict(tool, capability)
         if request.granted and verdict is Verdict.ASK:  # guard: denied stays denied
@@ -324,8 +330,8 @@ class ToolExecution:
         return approval_digest(self._plan_id, tool, arguments)
 
     def _still_meant(self, request: CallRequest, earlier: ToolCall | None) -> ToolCall | None:
-        """Return the earlier call of the step, or None if a person was asked about other arguments, or a rule
-        approved it.
+        """Return the earlier call of the step; None if a rule approved it, or if a person was asked about
+        other arguments.
         """
         if earlier is not None and earlier.rule is not None:
             # The rule may be revoked by now, or not cover these arguments
@@ -343,8 +349,8 @@ class ToolExecution:
         return None
 
     def _requested(self, request: CallRequest) -> ToolCall:
-        """Record the request for approval. A person decides by the arguments it shows, so only known secrets
-        are masked: masking by name or shape could hide code.
+        """Record the request for approval. In its arguments, which a person reads, only known secrets are
+        masked: masking by name or shape could hide code.
         """
         shown = freeze(redact_known(request.arguments))
         assert isinstance(shown, FrozenObject)
@@ -478,8 +484,8 @@ def _nothing(path: str) -> None:
 
 
 def _kept(request: CallRequest, tool: Tool | None = None) -> FrozenObject:
-    """Return the arguments of a call, masked, as they are recorded for people. They are not used to repeat
-    the call: a repeated call passes its own arguments.
+    """Return the arguments of a call, masked, as they are recorded for people. These arguments are only for
+    display; a repeated call passes its own arguments.
     """
     masked = freeze(redact(request.arguments) if tool is None else _masked(request.arguments, tool))
     assert isinstance(masked, FrozenObject)
@@ -495,7 +501,7 @@ def _masked(result: JsonValue, tool: Tool) -> object:
 
 
 def _request_of(call: ToolCall) -> str:
-    """Return what the call asks to do, on one line, such as: run `pytest -q`."""
+    """Return a description of the call on one line, such as: run `pytest -q`."""
     arguments = call.arguments
     if call.tool == MCP:
         return server_request(arguments)

@@ -1,15 +1,16 @@
 """Rebase of a plan: its result, merged with the current files of the repository, in its sandbox.
 
 After a rebase the plan's changes start from the files that were merged, so an apply conflicts only with later
-changes of the repository. Clean merges are done; where both sides changed the same lines, the conflict is
-open until the agent or a person resolves it.
+changes of the repository. Changes that do not overlap are merged. If both sides changed the same lines, the
+conflict stays open until the agent or a person resolves it.
 
-A rebase is one recorded call in the usual states, and its result names the new base. So an interrupted one is
-finished or never happened, and a rollback of the call restores the base from before. The files of the user
-are only read, under the lock of the repository that an apply holds.
+A rebase is one recorded call in the usual states, and its result names the new base. So an interrupted rebase
+is finished or counts as never made, and a rollback of the call restores the earlier base. The files of the
+user are only read, under the lock of the repository that an apply holds.
 
-Submodules stay as they were when the sandbox was created, where each one is an empty directory: the new base
-has their earlier commits. So the plan does not change them, and an apply keeps the commits of the repository.
+Submodules, which are empty directories in a sandbox, keep the commits they had when the sandbox was created,
+also in the new base. So the plan does not change them, and an apply keeps the current commits of the
+repository.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ _REBASED = (Phase.EXECUTE, PlanState.QUEUED)
 
 @dataclass(frozen=True, slots=True)
 class PlanRebase:
-    """Rebases plans. Stateless: any thread and process may rebase any plan, and one of several concurrent
-    calls does.
+    """Rebases plans. Stateless: any thread and process may rebase any plan. Of several concurrent calls, one
+    succeeds.
     """
 
     sandbox_edits: SandboxEdits
@@ -61,7 +62,7 @@ class PlanRebase:
         agent resolve open conflicts and runs the checks. Returns the plan unchanged if the repository has not
         changed since the plan's base.
 
-        A rebase whose plan was not queued, because its process was killed, is continued. Raises the same
+        If an earlier rebase was killed before it queued the plan, that rebase is continued. Raises the same
         errors as `merge`.
         """
         is_begun = bool(self._open_conflicts(plan)) and self._is_begun(plan)
@@ -70,8 +71,8 @@ class PlanRebase:
         return self.lifecycle.queue(plan, wanted=_REBASED)
 
     def _is_begun(self, plan: Plan) -> bool:
-        """Return whether a rebase merged this version of the plan and did not queue the plan. A blocked plan
-        counts as well: an apply may have moved the plan since.
+        """Return whether a rebase merged this version of the plan but did not queue the plan. A blocked plan
+        counts as well, because an apply may have moved the plan after the merge.
         """
         rebase = last_rebase(self.result.history.calls(plan.id))
         if rebase is None:
@@ -87,7 +88,7 @@ class PlanRebase:
 
         Raises `PlanError` if the plan has no result to rebase or has open conflicts; `NeedsHuman` if its
         sandbox has unrecorded edits; `StalePlan` if the plan changed meanwhile; `ToolRefused` if there is no
-        conflict at the path; `ApplyBusy`, `ApplyRefused`. Then nothing changed.
+        conflict at the path; `ApplyBusy`, `ApplyRefused`. If an error is raised, nothing has changed.
         """
         self._ensure_whole(plan)
         ensure_rebasable(plan)
@@ -115,7 +116,7 @@ class PlanRebase:
             raise replace(refused, wanted="rebased") from refused
 
     def _ensure_whole(self, plan: Plan) -> None:
-        """Raise `PlanError` if conflicts are open: a second merge would nest their markers."""
+        """Raise `PlanError` if the plan has open conflicts. A second merge would nest their markers."""
         if self._open_conflicts(plan):
             resolve = Remedy("plan.resolve", plan.id, {"take": None, "path": None}, "Resolve each conflict")
             raise PlanError(plan.id, "conflicts are not resolved", (resolve,))
@@ -159,7 +160,7 @@ class PlanRebase:
 
 
 def _with_own_submodules(plan_id: str, sandbox: Sandbox, trees: tuple[str, str, str]) -> str:
-    """Return the last of the trees base, result and `onto` with the submodules of the sandbox.
+    """Return the tree `onto`, with the submodules of the sandbox in place of its own.
 
     Raises `ApplyRefused` if the repository has files in the place of a submodule, or if the plan changed a
     submodule in another way than the repository.

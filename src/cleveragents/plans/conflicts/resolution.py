@@ -1,8 +1,8 @@
 """Resolution of conflicts: new file states, descriptions for actors and people, and resolution by a person.
 
-Taking a side must not remove later changes. In text with conflict markers, the side replaces only the marked
-places, and changes elsewhere since the merge stay. In all other conflicts the side replaces the whole file,
-and only if the file is unchanged since the merge; a person who has changed the file takes `edited` instead.
+Taking a side keeps later changes. In text with conflict markers, the side replaces only the marked places,
+and changes elsewhere since the merge stay. In all other conflicts the side replaces the whole file, which
+must be unchanged since the merge; for a changed file, a person takes `edited` instead.
 
 A person resolves conflicts between runs of the plan. The resolution is a recorded call with the usual states,
 so after an interruption it is either completed or undone. Edits in the sandbox are recorded with it.
@@ -72,7 +72,7 @@ class Resolution:
 
 
 def resolution_of(history: PlanHistory, plan_id: str, sandbox: Sandbox, path: str, take: Take) -> Resolution:
-    """Return the resolution of all open conflicts at the path, which may be the displayed or the stored one.
+    """Return the resolution of all open conflicts at the path, which may be the displayed or the stored path.
 
     The caller holds `sandbox.writing()`.
 
@@ -95,8 +95,8 @@ def resolution_of(history: PlanHistory, plan_id: str, sandbox: Sandbox, path: st
 
 
 def conflicts_at(found: Sequence[MergeConflict], path: str) -> tuple[MergeConflict, ...]:
-    """Return those of the conflicts at the path, which may be the displayed or the stored one. Raises
-    `ToolRefused` if there are none.
+    """Return the conflicts at the path, which may be the displayed or the stored path. Raises `ToolRefused`
+    if there are none.
     """
     meant = tuple(conflict for conflict in found if conflict.shown_path == path)
     names = (path, named_by(path))
@@ -252,7 +252,7 @@ def conflict_text(conflict: MergeConflict, content: Callable[[str], bytes]) -> s
 
 
 def _marked_places(text: bytes) -> bytes:
-    """Return every place with conflict markers, as it is in the file."""
+    """Return the text of every place with conflict markers."""
     places: list[bytes] = []
     inside = False
     for line in text.splitlines(keepends=True):
@@ -299,7 +299,7 @@ class ManualResolution:
     execution: Callable[[Plan, Sandbox], ToolExecution]
 
     def resolve(self, plan: Plan, path: str, take: Take) -> ToolCall:
-        """Resolve all open conflicts at the path, which may be the displayed or the stored one.
+        """Resolve all open conflicts at the path, which may be the displayed or the stored path.
 
         Return the recorded call. If the conflict is not resolved, nothing changes: raises `PlanError` if the
         plan runs or has ended, and `ToolRefused` if `take` is not possible.
@@ -342,7 +342,7 @@ class ManualResolution:
             raise StalePlan(plan.id, plan.version)
 
     def _settle(self, execution: ToolExecution) -> None:
-        """Finish or revert the open calls of a dead process. Without any, edits in the sandbox stay."""
+        """Finish or revert the open calls of a dead process. If there are none, edits in the sandbox stay."""
         plan_id, sandbox = execution.sandbox.plan_id, execution.sandbox
         left = self.history.open_calls(plan_id)
         for call in left:

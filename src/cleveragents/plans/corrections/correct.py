@@ -1,13 +1,13 @@
 """Corrections of plans: supersede wrong decisions, revert their work, and plan again.
 
-The order of the steps makes every crash harmless. First the plan stops. Then its sandbox rolls back to the
-checkpoint; after a crash here, the plan still has its old decisions and repeats only its last tasks. Then, in
-one transaction, the decisions are superseded and the plan waits in Strategize. Then it is queued. So the plan
-can be corrected or resumed after any step, and never continues with superseded decisions.
+A correction has four steps. First the plan stops. Second, its sandbox rolls back to the checkpoint; after a
+crash at this point, the plan still has its old decisions and repeats only its last tasks. Third, one
+transaction supersedes the decisions and lets the plan wait in Strategize. Fourth, the plan is queued. So the
+plan can be corrected or resumed after any step, and never continues with superseded decisions.
 
-Recorded edits of a person are calls, so a rollback reverts them. If only a person touched a file, its edits
-belong to no decision and are restored. A sub-plan that carries out no superseded decision continues, unless
-it started from files that are reverted.
+Recorded edits of a person are calls, so a rollback reverts them. The edits of a file that only a person
+changed belong to no decision, so they are restored. A sub-plan that carries out no superseded decision
+continues, unless it started from files that are reverted.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class PlanCorrection(Struct, frozen=True):
         return self.sandbox_edits.history
 
     def preview(self, plan: Plan, number: int) -> CorrectionEffects:
-        """Return what a correction of decision `number` would supersede and revert. Changes nothing. Raises
-        `PlanError` if the plan has no such decision or the decision no longer holds.
+        """Return the effects of a correction of decision `number`, without making it. Raises `PlanError` if
+        the plan has no such decision or the decision no longer holds.
         """
         every = self.decisions.of_plan(plan.id)
         decision = self._holding(plan, every, number)
@@ -142,8 +142,8 @@ class PlanCorrection(Struct, frozen=True):
         model: str | None = None,
         claim: IdempotencyClaim | None = None,
     ) -> tuple[Correction, Plan]:
-        """Supersede the decision and all that followed from it, revert their work, and queue the plan to be
-        planned again with this guidance. A running plan is stopped first.
+        """Supersede the decision and all decisions that followed from it, revert their work, and queue the
+        plan, which is planned again with this guidance. A running plan is stopped first.
 
         Raises `PlanError` if the plan has ended or has no such decision; `NeedsHuman` if its sandbox has
         unrecorded edits; the errors of `PlanPause.pause`; `StalePlan` if the plan was changed meanwhile;
@@ -245,9 +245,7 @@ class PlanCorrection(Struct, frozen=True):
         return restored
 
     def gone_on_with(self, plan: Plan, model: str | None = None) -> Plan:
-        """Queue the plan after a correction that was recorded by a process that died before it queued the
-        plan.
-        """
+        """Queue the plan if a process recorded its correction and died before it queued the plan."""
         # By its kind: an earlier version stored other words.
         waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
         if plan.state is not PlanState.WAITING or waiting.get("for") != "correction":
@@ -256,7 +254,8 @@ class PlanCorrection(Struct, frozen=True):
 
     def think_again(self, plan: Plan, findings: str, execution: ToolExecution, fence: Fence) -> Plan | None:
         """Revert all work of the plan, supersede all its decisions, and move it to `strategize/queued`, where
-        the same job continues. For a result that shows wrong decisions. Called by the run that owns the plan.
+        the same job continues. Called by the run that owns the plan, if the result shows that decisions were
+        wrong.
 
         Returns None and changes nothing if the plan has returned to Strategize as often as allowed, or has no
         strategist.
@@ -328,7 +327,7 @@ class PlanCorrection(Struct, frozen=True):
     def _parts(
         self, plan: Plan, superseded: Sequence[Decision], checkpoint: int | None, work: UndoneWork
     ) -> tuple[list[Plan], list[Plan]]:
-        """Return the unmerged sub-plans that continue, and those that end."""
+        """Return the unmerged sub-plans that continue, and those that the correction cancels."""
         strategy = _strategy_of(plan)
         parts = {task.part(n) for n, task in enumerate(strategy.tasks, start=1) if task.sub_plan}
         parts -= carrying_out(strategy, superseded)
@@ -430,8 +429,8 @@ class UndoneWork(Struct, frozen=True):
     differing: Mapping[str, Difference] = field(default_factory=dict)
 
     def is_in(self, start: Mapping[str, Difference]) -> bool:
-        """Return whether a tree contains some of the undone work. `start` are the differences of the tree
-        from the base.
+        """Return whether a tree contains some of the undone work. `start` has the differences between the
+        base and the tree.
         """
         return any(self._in(start, path) != state for path, state in self.touched.items())
 

@@ -45,7 +45,8 @@ _Text = Annotated[str, StringConstraints(min_length=1)]
 
 
 def load_goals(content: bytes, source: str, *, most: int, judge: Judge) -> Goals:
-    """Return the goals of a YAML text. `source` names it in errors; `most` is the largest allowed number.
+    """Return the goals of a YAML text. `source` names the text in errors; `most` is the maximum number of
+    goals.
 
     Raises `InvalidGoals` with every mistake, in the order of the lines.
     """
@@ -65,8 +66,8 @@ def load_goals(content: bytes, source: str, *, most: int, judge: Judge) -> Goals
 
 
 def _judged(data: Mapping[str, JsonValue], shape: Shape, judge: Judge) -> Iterator[Problem]:
-    """Yield the problems that `judge` finds in each goal by itself, without its dependencies. A malformed
-    goal is skipped, because its meaning is unclear.
+    """Yield the problems that `judge` finds in each goal, without regard to its dependencies. Malformed goals
+    are skipped.
     """
 
     for number, item in enumerate(items_of(data.get("goals"))):
@@ -81,8 +82,8 @@ def _judged(data: Mapping[str, JsonValue], shape: Shape, judge: Judge) -> Iterat
 
 
 def _meaning(data: Mapping[str, JsonValue], most: int) -> Iterator[Problem]:
-    """Yield the problems that a check of the structure does not find. Does not assume that the structure is
-    valid.
+    """Yield the problems that the check of the structure does not find. Accepts files with an invalid
+    structure.
     """
     entries = [mapping_of(item) for item in items_of(data.get("goals"))]
     if len(entries) > most:
@@ -201,6 +202,6 @@ class GoalsModel(_Model):
 
 
 def keys_at(place: Place) -> list[str]:
-    """Return the keys allowed at this place, in the order of the documentation."""
+    """Return the keys that a mapping at this location may have, in the order of the documentation."""
     model: type[_Model] = GoalsModel if not place else SubGoalModel
     return list(model.model_fields)

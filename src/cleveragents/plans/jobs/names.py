@@ -48,7 +48,7 @@ SHARED_QUEUE = "plans"
 
 def kind_of_plan(root_id: str) -> str:
     """Return the kind of the jobs of a tree of plans. Each tree has its own kind, so that a foreground run
-    runs the jobs of its sub-plans, too, and no other jobs.
+    takes only the jobs of its own tree.
     """
     return f"plan:{root_id}"
 
@@ -98,8 +98,8 @@ def client_queue(home: str) -> str:
 
 
 def home_queue(home: str | None) -> str:
-    """Return the queue for plans on a local directory, which only workers with the state directory `home`
-    serve; without `home`, the shared queue.
+    """Return the queue for plans on a local directory. Only workers with the state directory `home` serve
+    this queue. Without `home`, return the shared queue.
     """
     return SHARED_QUEUE if home is None else f"{SHARED_QUEUE}@{home}"
 
@@ -111,7 +111,7 @@ def queue_of(request: Mapping[str, JsonValue]) -> str:
 
 
 def project_lane(name: str) -> str:
-    """Return the name of the concurrency limit for all jobs of a project."""
+    """Return the name of the group of all jobs of a project, for its concurrency limit."""
     return f"project:{name}"
 
 

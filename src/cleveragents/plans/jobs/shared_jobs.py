@@ -1,11 +1,12 @@
 """The jobs of a shared queue: run plans, and apply and undo their results.
 
-Each job may be killed anywhere and claimed again. The journal records what an earlier attempt did to files:
-an unfinished change is completed or rolled back first, and finished work is not repeated. If a result cannot
-be applied, the plan stores the reason and the job fails without a retry, because a retry would fail, too.
+Each job may be killed at any point and claimed again. The journal records the file changes of an earlier
+attempt: an unfinished apply is completed or rolled back first, and finished work is not repeated. If a result
+cannot be applied, the plan stores the reason and the job fails without a retry, because a retry would fail,
+too.
 
 `cancel_plan_of` handles a job that is cancelled while no worker runs it, for example between two phases. It
-cancels the plan immediately, instead of when a process next reads the plan.
+cancels the plan at once, without waiting for the next process that reads the plan.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _UNDONE = (Phase.APPLY, PlanState.UNDONE)
 
 @dataclass(frozen=True, slots=True)
 class PlanObserver:
-    """Receives reports about plans: `tell` gets a line; `end` says that no more lines follow for now."""
+    """Receives reports about plans: `tell` gets each line of progress, and `end` marks the end of a job."""
 
     tell: Callable[[Plan, str], None] = lambda plan, line: None
     end: Callable[[str], None] = lambda plan_id: None
@@ -167,8 +168,8 @@ class PlanJob:
 
 
 def _settled(parts: ApplyPolicyParts, job: AsyncJob, watched: PlanObserver) -> Plan:
-    """Return the plan, with the unfinished apply of a dead process completed or rolled back. Raises
-    `PlanError` if a person has to act first; `Cancelled`.
+    """Complete or roll back the unfinished apply of a dead process, and return the plan. Raises `PlanError`
+    if a person has to act first; `Cancelled`.
     """
     plan_id = str(job.payload["plan_id"])
     plan = parts.plans.get(plan_id)

@@ -1,10 +1,10 @@
 """Comments on a plan or on lines of its result.
 
-A comment is on lines of a file as the result has it, or as it was before the plan changed it: only the latter
-file has the lines that were removed. The comment is anchored to their content, not to their numbers. While
-the file has the content that was commented on, the numbers are valid. If the file changed, the comment
-follows its lines if they are found unchanged at exactly one place; otherwise the comment is outdated and
-keeps its original lines. If the lines occur several times, the lines around them tell the places apart.
+A comment belongs to lines of a file in the result, or of the file before the plan changed it (for removed
+lines). The comment is anchored to their content, not to their numbers. While the file has the content that
+was commented on, the numbers are valid. If the file changed, the comment follows its lines if they are found
+unchanged at exactly one place; otherwise the comment is outdated and keeps its original lines. If the lines
+occur several times, the surrounding lines identify the right place.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ class CommentAnchor(Struct, frozen=True):
     """The commented lines `start` to `end`, from 1, of a file whose content has the name `blob`.
 
     `lines` is the text of the lines, with known secrets masked. `digests` identify the lines in a changed
-    file. They also cover as many surrounding lines as are needed to make the lines unique; the first `before`
-    digests are those of lines above. `digests` is empty if the lines cannot be made unique. `of_base`: the
-    file is the version before the plan changed it.
+    file. They include as many surrounding lines as needed to make the lines unique; the first `before`
+    digests are of lines above. `digests` is empty if the lines are not unique in any case. `of_base`: the
+    lines are in the file before the plan changed it.
     """
 
     path: str
@@ -108,8 +108,8 @@ class NewComment(Struct, frozen=True):
 
 
 class NewAnswer(Struct, frozen=True):
-    """A new answer to a comment. `call` is the number of the call that settled the comment, `by_call` that of
-    the call that answers; a rollback of the latter takes the answer back.
+    """A new answer to a comment. `call` is the number of the call that made the requested change. `by_call`
+    is the number of the call that gave the answer; a rollback of that call takes the answer back.
     """
 
     state: CommentState
@@ -130,9 +130,9 @@ class CommentAnswer(Struct, frozen=True):
 
 
 class Comment(Struct, frozen=True):
-    """A comment as the store holds it; `number` counts from 1 within its plan. `batch` is the correction that
-    sent it to the executor last, None if it was never sent. `answers` are those that are still valid, the
-    latest last.
+    """A comment as the store holds it; `number` counts from 1 within its plan. `batch` is the last correction
+    that sent the comment to the executor; None if it was never sent. `answers` holds only answers that are
+    still valid, the latest last.
     """
 
     plan_id: str
@@ -175,9 +175,9 @@ def anchor_of(path: str, blob: str, content: bytes, start: int, end: int) -> Com
 def lines_now(
     anchor: CommentAnchor, blob: str | None, content: Callable[[], bytes | None]
 ) -> tuple[int, int] | None:
-    """Return the first and the last line of the anchor in the present file; None if the comment is outdated.
+    """Return the first and the last line of the anchor in the current file; None if the comment is outdated.
 
-    `blob` names the content of the present file, None if there is no file. `content` is called only if the
+    `blob` names the content of the current file; None if there is no file. `content` is called only if the
     file changed.
     """
     if blob == anchor.blob:
@@ -193,7 +193,9 @@ def lines_now(
 
 
 def named_lines(text: str) -> tuple[str, int, int] | None:
-    """Return the file and the lines that a text begins with, as in `src/a.py:3-5: …`; None without them."""
+    """Return the file and the lines at the beginning of a text such as `src/a.py:3-5: …`; None if there are
+    none.
+    """
     named = _PLACE.match(text.strip().lstrip("`("))
     if named is None:
         return None
@@ -204,8 +206,8 @@ def named_lines(text: str) -> tuple[str, int, int] | None:
 def revision_text(
     comments: Sequence[Comment], places: Mapping[int, tuple[int, int] | None], message: str
 ) -> str:
-    """Return the task of an executor that settles these comments. `places` are the present lines of comments
-    on lines, None for outdated ones; `message` is for all of them.
+    """Return the task of an executor that settles these comments. `places` are the current lines of comments
+    on lines, None for outdated comments; `message` applies to all comments.
     """
     parts = ["Changes to your result are requested."]
     if message:

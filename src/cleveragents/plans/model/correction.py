@@ -1,8 +1,8 @@
 """Corrections: a person, or the plan itself, supersedes wrong decisions or adds guidance.
 
 A correction erases nothing: superseded decisions stay recorded, and so does the outcome before the
-correction. This module also finds which work belongs to which decision: the checkpoint of a correction, and
-the tasks that stay done. A *part* is the run of one task, or its sub-plan.
+correction. This module also assigns work to decisions, to find the checkpoint of a correction and the tasks
+that stay done. A *part* is the run of one task, or its sub-plan.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def checkpoint_for(
     """Return the first call that was made because of one of these decisions; None if there is none.
 
     A decision made during a task has its own checkpoint. Any other decision was carried out by the tasks that
-    name it and by tasks that name no decision; if no task names any of these decisions, by all tasks.
+    name it, and by tasks that name no decision. If no task names any of these decisions, all tasks carried
+    them out.
     """
     places = [d.made.checkpoint for d in superseded if d.made.checkpoint is not None]
     parts = carrying_out(strategy, superseded)
@@ -123,8 +124,9 @@ def carrying_out(strategy: Strategy, superseded: Sequence[Decision]) -> frozense
 def undone_with(
     strategy: Strategy, calls: Sequence[ToolCall], every: Sequence[Decision], number: int
 ) -> tuple[tuple[Decision, ...], int | None]:
-    """Return the decisions that a correction of decision `number` supersedes, and its checkpoint. Superseded
-    are the decision, all that followed from it, and every decision made by a reverted call.
+    """Return the decisions that a correction of decision `number` supersedes, and its checkpoint. The
+    superseded decisions are the decision itself, all that followed from it, and all that a reverted call
+    made.
     """
     gone = set(descendants(every, number))
     while True:
@@ -180,8 +182,8 @@ def checkpoint_of(call: ToolCall) -> int:
 
 
 def taken_back_of(numbers: Iterable[int], rewrites: Sequence[ToolCall]) -> frozenset[int]:
-    """Return which of these calls are reverted. `rewrites` are the rollbacks and retries of their plan, which
-    belong to no step.
+    """Return the reverted calls among these calls. `rewrites` are the rollbacks and retries of their plan,
+    which belong to no step.
     """
     ranges = _taken_back(reversed(rewrites))
     return frozenset(number for number in numbers if _is_in(ranges, number))

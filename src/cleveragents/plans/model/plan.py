@@ -1,4 +1,4 @@
-"""Plans: a goal on its way through four phases, as an explicit state machine.
+"""Plans as a state machine: a goal goes through four phases.
 
     action ─▶ strategize ─▶ execute ─▶ apply
        each: queued ─▶ processing ─▶ complete | errored | cancelled;  processing ─▶ waiting ─▶ queued
@@ -70,7 +70,7 @@ _APPLIED, _CON, _REJ = PlanState.APPLIED, PlanState.CONSTRAINED, PlanState.REJEC
 
 
 def _moves(phase: Phase, then: PhaseState | None) -> dict[PhaseState, frozenset[PhaseState]]:
-    """Return the moves within a phase, which are the same in every phase, and the move to the next phase."""
+    """Return the moves within a phase, and the move to the next phase. Every phase has the same moves."""
     onward = {then} if then else set()
     return {
         (phase, _Q): frozenset({(phase, _PR), (phase, _ERR), (phase, _CAN)}),
@@ -122,12 +122,12 @@ def phase_state_text(phase_state: PhaseState) -> str:
 class Plan(Struct, frozen=True):
     """A plan as the store holds it: a snapshot, never updated in place.
 
-    `resource` is the root of the repository or directory to change. `request` holds what the user requested
+    `resource` is the root of the repository or directory to change. `request` is the request of the user
     (action, arguments, checks, profile, starting point) as JSON; `strategy` is the result of Strategize. A
     sub-plan has a parent, a `depth` below the root, and a `key` by which its parent knows it. It belongs to
     the `project` of its root. `isolation` is the weakest isolation of its commands over all runs; None before
-    the first run, and for plans of versions that did not record it.
-    `answer` is the last report of the executor; None until there is one.
+    the first run, and for plans of versions that did not record it. `answer` is the last report of the
+    executor; None until there is one.
     """
 
     id: str

@@ -37,7 +37,7 @@ _MOST_SKIPPED = 3
 
 
 def skipped_text(call: ToolCall) -> str | None:
-    """Return which files the call skipped, and why; None if it skipped none."""
+    """Return a text about the files that the call skipped, with the reasons; None if it skipped none."""
     result = call.result if isinstance(call.result, Mapping) else {}
     found = result.get("skipped")
     skipped = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list | tuple) else []
@@ -62,7 +62,8 @@ class StrategyStep(Struct, frozen=True):
     def problem_with(self, call: ToolCall) -> str | None:
         """Return why this call does not complete the step, or None if it does.
 
-        One of several calls of a step never fails the step: the model that made it can try something else.
+        If a step has several calls, none of them alone fails the step, because its model can try something
+        else.
         """
         if self.continue_on_failure or call.is_part:
             return None
@@ -80,10 +81,11 @@ class StrategyStep(Struct, frozen=True):
 class Task(Struct, frozen=True):
     """The work of an actor, in words; `needs` are the numbers, from 1, of the tasks it depends on.
 
-    A `sub_plan` runs as a separate plan in its own sandbox, in parallel with others; `request` holds what
-    differs from its parent (action, arguments, actor, model, checks …). `decisions` are the numbers of the
-    decisions it carries out: if one of them is corrected, its work is reverted. `round` is how often the plan
-    had gone back to Strategize when the task was planned. `place` is its original number, if that changed.
+    A `sub_plan` runs as a separate plan in its own sandbox, in parallel with others; `request` has the values
+    that differ from its parent (action, arguments, actor, model, checks …). `decisions` are the numbers of
+    the decisions that the task carries out: if one of them is corrected, the work of the task is reverted.
+    `round` counts the returns of the plan to Strategize before the task was planned. `place` is the original
+    number of the task, if it changed.
     """
 
     name: str
@@ -102,7 +104,7 @@ class Task(Struct, frozen=True):
 
 
 class RoleAssignment(Struct, frozen=True):
-    """The actors of a plan, and the model for those that name none."""
+    """The actors of a plan, and the model for actors that name no model."""
 
     strategize: str | None
     execute: str

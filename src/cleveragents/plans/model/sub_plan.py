@@ -1,8 +1,7 @@
 """Sub-plans as their parent sees them: the outcome of each, and the next step. Also lists of goals, which
 become sub-plans.
 
-All functions are pure: the same facts give the same answer, so a parent that was killed at any point can
-simply call them again.
+All functions are pure, so a parent that was killed at any point can call them again.
 """
 
 from __future__ import annotations
@@ -102,9 +101,9 @@ class TreeStep(Struct, frozen=True):
 
 
 class TreeView(Struct, frozen=True):
-    """The tasks of a parent and their facts. `children` are its sub-plans by part; `merged` and `left_out`
-    are parts, the latter left out by a person; `done` are the numbers of the parent's own finished tasks;
-    `told` are the numbers of tasks whose sub-plans were asked to stop.
+    """The tasks of a parent and their facts. `children` are its sub-plans by part; `merged` are the merged
+    parts, and `left_out` the parts that a person left out; `done` are the numbers of the parent's own
+    finished tasks; `told` are the numbers of tasks whose sub-plans were asked to stop.
     """
 
     strategy: Strategy
@@ -211,7 +210,9 @@ def _fate_of(child: Plan) -> TaskStatus:
 
 
 def is_merged(calls: Iterable[ToolCall], part: str | None) -> bool:
-    """Return whether these calls of a parent merged the part. A merge that is not fully recorded counts."""
+    """Return whether these calls of a parent merged the part. An incompletely recorded merge counts as
+    well.
+    """
     taken = (CallState.ENDING, CallState.ENDED)
     return any(call.state in taken and part_of_merge(call) == part for call in calls if part is not None)
 
@@ -240,14 +241,14 @@ def is_at_rest(plan: Plan) -> bool:
 
 
 def asked_below(plan: Plan) -> tuple[JsonValue, ...]:
-    """Return the pending requests of the plans below, as far as this plan knows."""
+    """Return the pending requests of the plans below, as stored in this plan."""
     waited = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     asked = waited.get("asks")
     return tuple(asked) if isinstance(asked, Sequence) and not isinstance(asked, str) else ()
 
 
 def failed_below(plan: Plan) -> tuple[JsonValue, ...]:
-    """Return the failures of the plans below, as far as this plan knows."""
+    """Return the failures of the plans below, as stored in this plan."""
     waited = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     failed = waited.get("failed")
     return tuple(failed) if isinstance(failed, Sequence) and not isinstance(failed, str) else ()
@@ -266,7 +267,7 @@ def child_versions(children: Iterable[Plan]) -> dict[str, JsonValue]:
 
 def has_news(parent: Plan, children: Iterable[Plan]) -> bool:
     """Return whether a sub-plan came to rest after the parent began to wait. A sub-plan that the parent did
-    not see then belongs to a corrected decision and is ignored.
+    not see at that time belongs to a corrected decision and is ignored.
     """
     waited = parent.waiting_for if isinstance(parent.waiting_for, Mapping) else {}
     known = waited.get("seen")

@@ -1,7 +1,8 @@
 """Plans that wait for the reset of a provider's usage limit.
 
 Such a plan is *parked*: its state is waiting, its pending request contains the time of the reset, and its job
-is queued until then. So a worker continues the plan by itself, and no thread waits. All functions are pure.
+is queued until that time. A worker then continues the plan without a person, and no thread waits. All
+functions are pure.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class UsageWaits(Struct, frozen=True):
 
     @classmethod
     def of(cls, plan: Plan) -> UsageWaits:
-        """Return the waits of a parked plan, including the present one."""
+        """Return the waits of a parked plan, including the current one."""
         waited = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
         count, seconds = waited.get("waits"), waited.get("waited_seconds")
         if not isinstance(count, int) or not isinstance(seconds, int | float):
@@ -84,7 +85,9 @@ class UsageWaits(Struct, frozen=True):
 
 
 def waiting_process(plan: Plan) -> WorkerIdentity | None:
-    """Return the process that waits to continue a parked plan; None if any worker may, or none is known."""
+    """Return the process that waits to continue a parked plan; None if any worker may continue it, or if no
+    process is known.
+    """
     waited = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     match waited.get(PROCESS):
         case {"id": str(name), "host": str(host), "pid": int(pid), "started_ticks": int(ticks)}:
@@ -99,8 +102,8 @@ def usage_limit_request(
     waits: UsageWaits,
     process: WorkerIdentity | None = None,
 ) -> JsonValue:
-    """Return the pending request of a plan that is parked until then; `waits` includes this wait. `process`
-    is the only process that waits to continue the plan, if there is only one.
+    """Return the pending request of a plan that is parked until the given time; `waits` includes this wait.
+    `process` is set if only this process may continue the plan.
     """
     what = f"{limited.model}: the usage limit is reached ({limited.problem})"
     resume = Remedy("plan.resume", plan_id, text="Resume the plan now")
@@ -116,7 +119,7 @@ def usage_limit_request(
 
 
 def wait_seconds(reset_seconds: float | None, earlier: UsageWaits, most_seconds: float) -> float | None:
-    """Return how long a plan is parked; None if all waits together would exceed `most_seconds`.
+    """Return the seconds for which a plan is parked; None if all waits together would exceed `most_seconds`.
 
     Without a known reset, the waits double from 15 minutes on, and the last one is shortened.
     """

@@ -47,8 +47,8 @@ class TreeLimits(Struct, frozen=True):
 
 class PlanFacts(Struct, frozen=True):
     """The facts that a move stores besides phase and state. A field that is None keeps the stored value,
-    except that `error` and `waiting_for` are cleared. Of the stored and the new isolation, the weaker one is
-    kept. An empty answer removes the stored one.
+    except that `error` and `waiting_for` are cleared. The weaker of the stored and the new isolation is kept.
+    An empty answer removes the stored answer.
     """
 
     strategy: JsonValue = None
@@ -96,7 +96,9 @@ class PlanOutput(Protocol):
 
 
 class PlanJobRun(Struct, frozen=True):
-    """The times of the job that runs a plan now: claimable from `since` on, last heartbeat at `seen`."""
+    """The times of the current job of a plan: it can be claimed from `since` on, and its last heartbeat was
+    at `seen`.
+    """
 
     since: datetime
     seen: datetime
@@ -104,7 +106,8 @@ class PlanJobRun(Struct, frozen=True):
 
 class CallTimes(Struct, frozen=True):
     """The times of one call. If the call needed approval, `ran_seconds` is its duration after the approval. A
-    call without an end is running or was interrupted; `run`, the current job of the plan, tells which.
+    call without an end is running or was interrupted; `run`, the current job of the plan, distinguishes the
+    two.
     """
 
     began: datetime
@@ -115,7 +118,9 @@ class CallTimes(Struct, frozen=True):
 
 
 class ActionOrigin(str, Enum):
-    """The origin of an action. Of actions with the same name, the one with the first origin is used."""
+    """The origin of an action. If several actions have the same name, the action with the first origin is
+    used.
+    """
 
     BUILTIN = "builtin"
     USER = "user"
@@ -131,7 +136,7 @@ class StoredAction(Struct, frozen=True):
 
 
 class ActionListing(Struct, frozen=True):
-    """An action that was found. `problem` says why it cannot be used; `trusted` whether it may run."""
+    """An action that was found. `problem` is the reason why it cannot be used; `trusted`: it may run."""
 
     name: str
     origin: ActionOrigin

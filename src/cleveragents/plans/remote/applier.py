@@ -1,7 +1,7 @@
 """`Applier` for plans on remotes: the same merge, then a push instead of moved files.
 
-No machine owns a remote exclusively. The lock covers only this state directory, and avoids pushes that would
-be rejected. The remote accepts a push only if its branch has not moved since.
+No machine owns a remote exclusively. The lock covers only this state directory; it avoids pushes that would
+be rejected. The remote accepts a push only if its branch is still at the merged commit.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class RemoteApplier(Struct, frozen=True):
         return [Recovered(entry.plan_id, entry.id, entry.kind, done)]
 
     def _decided(self, entry: JournalEntry, fence: Fence | None) -> bool:
-        """Return whether the remote has the result, so that it was pushed; if so, record the apply."""
+        """Return whether the remote contains the result. If it does, record the apply."""
         plan, address = self._plan(entry.plan_id)
         self.engine.mirrors.fetch(address)
         landed = self._landed(plan, address)

@@ -3,8 +3,8 @@
 A sandbox holds the contents of its plan's changes and is lost with its machine. For a plan on a remote, each
 content is also stored in the database before the record that names it, so that no record lacks its content.
 
-Every tree of plans has its own copies, even of equal contents. They are deleted with their tree, so that a
-deletion never removes contents that another tree is about to record.
+Every tree of plans has its own copies, even of equal contents. So the deletion of a tree never removes
+contents that another tree is about to record.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class SqlContents(Struct, frozen=True):
             return list(connection.execute(select(contents.c.root_id).distinct()).scalars())
 
     def homes_since(self, moment: datetime) -> tuple[set[str], set[str]]:
-        """Return the state directories with a sandbox, and those that created a sandbox after `moment`."""
+        """Return two sets: the state directories with a sandbox, and of these the ones that created a sandbox
+        after `moment`.
+        """
         latest = select(sandboxes.c.home, func.max(sandboxes.c.created_at)).group_by(sandboxes.c.home)
         with self.database.read() as connection:
             found = [(home, at) for home, at in connection.execute(latest) if home is not None]
@@ -114,7 +116,7 @@ class SqlContents(Struct, frozen=True):
 
 
 class ContentLocation(Struct, frozen=True):
-    """The sandbox that holds the contents of a plan, and the tree to store them for."""
+    """The sandbox that holds the contents of a plan, and the root plan whose tree they are stored for."""
 
     sandbox: Sandbox
     root_id: str

@@ -2,14 +2,14 @@
 
 A sandbox consists of the base, a commit of the remote, and the recorded changes, whose contents are in the
 database. So if a machine dies with its sandboxes, the next worker of the plan builds its own sandbox and
-continues. The changes of a call that was *ending* on the dead machine are lost, so it counts as not made,
-like a *started* call. The setup runs again, because its output is lost, too.
+continues. The changes of a call that was *ending* on the dead machine are lost, so the call counts as not
+made, like a *started* call. The setup runs again, because its output is lost, too.
 
 The base commit of a plan is determined once and is the same on every machine.
 
 `RemoteSetup` sets up a copy of another machine's sandbox before checks run in it. The output of the setup is
-ignored by git and therefore not recorded. The setup was approved when it first ran for the plan; here it runs
-again, without a record.
+ignored by git and therefore not recorded. The setup was approved when it first ran for the plan, so it runs
+again without an approval and without a record.
 """
 
 from __future__ import annotations
@@ -205,7 +205,9 @@ class RemoteSandboxes(SandboxRegistry):
         return False
 
     def is_copy(self, plan_id: str) -> bool:
-        """Return whether the plan's sandbox is on another machine, so that a local one is only a copy."""
+        """Return whether the plan's sandbox is on another machine. A local sandbox of the plan is then only a
+        copy.
+        """
         row = self.row(plan_id)
         return row is not None and not self._is_ours(row)
 
@@ -235,9 +237,7 @@ class RemoteSandboxes(SandboxRegistry):
                 remove_all(path)
 
     def _ensure_answering(self, row: SandboxRow) -> None:
-        """Fetch what is needed to view the sandbox. Raises `RemoteUnreachable` soon if the remote does not
-        answer.
-        """
+        """Fetch the base for a view of the sandbox. Raises `RemoteUnreachable` after a short wait."""
         if self._complete(row, self._place(row.plan_id)) is not None:
             return
         directories, plan = self._take_over.directories, self._take_over.plan(row.plan_id)

@@ -65,7 +65,8 @@ class SqlCommentStore:
         claim: IdempotencyClaim | None = None,
         ensure: Callable[[Plan], None] = lambda plan: None,
     ) -> Sequence[Comment]:
-        """Add comments and return them. For a comment with the key of an earlier one, return the earlier one.
+        """Add comments and return them. If a comment with the same key exists, the existing comment is
+        returned instead.
         `ensure` gets the plan, which no transaction can move before the comments are stored, and may raise to
         refuse them.
 
@@ -111,8 +112,8 @@ class SqlCommentStore:
         ensure: Callable[[Comment], None] = lambda comment: None,
     ) -> Comment:
         """Add an answer and return the comment. `ensure` gets the comment before the answer, and may raise to
-        refuse the answer. A second answer of the same call, or one that does not change the state of the
-        comment, is not added.
+        refuse the answer. A second answer of the same call, or an answer that does not change the state of
+        the comment, is not added.
 
         Raises `UnknownPlan`, `UnknownComment`.
         """

@@ -46,8 +46,8 @@ class SqlPlanOutput:
     """`PlanOutput` on a `Database`, for the objects in the table `owners`. Has no other state, so any thread
     may share it.
 
-    `ensure` runs in the transaction of each append; what it raises, for example `StaleTurn`, refuses the
-    append.
+    `ensure` runs in the transaction of each append, and may raise to refuse the append, for example
+    `StaleTurn`.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Text search over plans: goals, answers, output, and the arguments of calls that changed files.
 
-The search is bounded: it reads the latest plans only, and a limited number of texts. Texts come as they are
-stored. The caller masks them, and drops those that contain the query only in a masked part.
+The search is bounded: it reads the latest plans only, and a limited number of texts. Texts are returned as
+stored. The caller masks them, and drops texts that contain the query only in a masked part.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SqlPlanSearch:
         self._database = database
 
     def find(self, text: str, *, project: str | None, scope: ProjectScope) -> Sequence[FoundText]:
-        """Return the texts of these projects that contain the text, in either case, newest plan first."""
+        """Return the texts of these projects that contain the query, ignoring case, newest plan first."""
         if not is_storable(text) or not is_storable(project or ""):
             return ()
         recent = select(plans.c.id).order_by(plans.c.id.desc()).limit(SEARCHED_PLANS)

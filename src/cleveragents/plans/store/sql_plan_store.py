@@ -118,7 +118,7 @@ class SqlPlanStore:
     def spawn(
         self, parent: Plan, new: PlanDraft, key: str, limits: TreeLimits, *, now: datetime, fence: Fence
     ) -> Plan:
-        """Create a sub-plan at `action/queued`, or return the existing one with this key.
+        """Create a sub-plan at `action/queued`, or return the existing sub-plan with this key.
 
         The limits are checked in the same transaction: raises `TreeTooLarge`. The parent must be running
         under the fence of its job: raises `StalePlan`, `StaleFence`.
@@ -224,7 +224,8 @@ class SqlPlanStore:
         scope: ProjectScope = None,
     ) -> Sequence[Plan]:
         """Return up to `limit` plans in the projects of `scope`, ordered by id, that come after the id
-        `after`, in any of `states` (empty: all). They come without their answers, which may be long.
+        `after`, in any of `states` (empty: all). The plans are returned without their answers, which may be
+        long.
         """
         ensure_storable("a list of plans", {"after": after})
         query = _LISTED.order_by(plans.c.id.desc() if newest_first else plans.c.id).limit(limit)
@@ -240,7 +241,9 @@ class SqlPlanStore:
             return [plan_of(row) for row in connection.execute(query).mappings()]
 
     def counts(self, *, scope: ProjectScope = None) -> Mapping[PhaseState, int]:
-        """Return how many plans of the projects in `scope` are in each phase and state, without sub-plans."""
+        """Return the number of plans in each phase and state, in the projects of `scope`,
+        without sub-plans.
+        """
         query = select(plans.c.phase, plans.c.state, func.count()).where(plans.c.parent_id.is_(None))
         if scope is not None:
             query = query.where(plans.c.project.in_(scope))

@@ -1,8 +1,8 @@
 """Approval rules in a database: command lines that people allowed in advance.
 
-A rule is outside every repository, so no file of a repository can add or widen one. A call is started by a
-rule in the transaction that reads the rule, and a revoked rule is deleted. So each call either started before
-the revocation or asks a person.
+Rules are not stored in repositories, so no file of a repository can add or widen a rule. One transaction
+reads a rule and starts its call, and a revoked rule is deleted. So each call either started before the
+revocation or asks a person.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class RuleScope(Struct, frozen=True):
 
     @staticmethod
     def of_project(project: str, resource: str) -> RuleScope:
-        """Return the scope "this project" for a repository. The default project may contain all repositories
-        of a machine, so there it is the repository alone.
+        """Return the scope of a rule for a project. In the default project, which may contain all
+        repositories of a machine, the scope is only this repository.
         """
         return RuleScope(project, resource if project == DEFAULT_PROJECT else None)
 
@@ -101,7 +101,7 @@ class SqlRuleStore:
         return self._database.write(unit)
 
     def list(self, project: str | None = None) -> Sequence[ApprovalRule]:
-        """Return the rules of a project, or all, oldest first; without those of plans that have ended."""
+        """Return the rules of a project, or all, oldest first; without rules of plans that have ended."""
         query = _IN_EFFECT.order_by(approval_rules.c.id)
         if project is not None:
             if not is_storable(project):

@@ -1,8 +1,8 @@
 """The loop of a parent plan: merge finished sub-plans, start ready ones, do its own tasks, wait for the rest.
 
-Only the parent's own job touches the parent. The job ends when there is nothing to do but wait, so a waiting
-plan occupies no worker; a sub-plan that comes to rest queues it again (`PlanQueue.wake`). All facts are read
-from records, so a parent that was killed anywhere simply runs again.
+Only the parent's own job touches the parent. The job ends when only waiting is left, so a waiting plan
+occupies no worker. A sub-plan that ends or needs a person queues the parent again (`PlanQueue.wake`). All
+facts are read from records, so a parent that was killed at any point runs again.
 
 A merge is a recorded call of the parent and goes through the states of every call, so it may be killed
 anywhere:
@@ -11,7 +11,8 @@ anywhere:
 
 For a *started* merge, `ToolExecution.settle` has restored the files, and the merge is made again. For an
 *ending* merge, the result names the merged tree, and the recording is completed from that tree. Only this
-call says whether a sub-plan is merged: a rolled-back merge does not count, so a resumed parent merges again.
+call determines whether a sub-plan is merged. A rolled-back merge does not count, so a resumed parent merges
+again.
 """
 
 from __future__ import annotations
@@ -115,8 +116,8 @@ class SubPlanMerge:
         `execution` is the parent's. `ensure_wanted` is called just before the merge, when a person can no
         longer act on the child (`SandboxEdits.unmerged`), and may raise. Conflicts are part of the outcome,
         not an error. Raises `SandboxMissing` if the child's sandbox is gone before it was merged,
-        `NeedsHuman` if a hunk of the child needs a new verdict, and `SandboxBusy`, `Cancelled`, `StaleFence`;
-        then nothing is merged.
+        `NeedsHuman` if a hunk of the child needs a new verdict, and `SandboxBusy`, `Cancelled`, `StaleFence`.
+        If an error is raised, nothing is merged.
         """
         earlier = execution.earlier(merge_step(part))
         if earlier is not None and earlier.state is CallState.ENDED:  # guard: a merge is not made twice
@@ -229,8 +230,8 @@ class SubPlans(Struct, frozen=True):
         return waiting_for_resolution(plan, conflicts) if conflicts else None
 
     def settle_conflicts(self, plan: Plan, executor: TaskExecutor | None) -> JsonValue | None:
-        """Let the executor resolve the open conflicts. Returns the pending request for those that stay open,
-        if any.
+        """Let the executor resolve the open conflicts. Returns the pending request for the conflicts that
+        stay open; None if there are none.
         """
         conflicts = self.sub_plan_merge.open_conflicts(plan.id)
         if conflicts and executor is not None:

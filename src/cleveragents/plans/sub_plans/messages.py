@@ -1,8 +1,8 @@
 """Messages about sub-plans, and the parts that a plan continues without.
 
 A plan continues without a cancelled part only if it first failed with an error that names the part, and a
-person then resumed it. Two facts are recorded as calls of the plan, so that a rollback undoes them: the
-plan's own job records that the part was named as cancelled; the resume records that the part is left out.
+person then resumed it. Two facts are recorded as calls of the plan, so that a rollback undoes them. The
+plan's own job records that the error named the part. The resume records that the part is left out.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def left_out_message(left: Iterable[tuple[str, str]]) -> str:
 
 
 def failure_message(parent: Plan, view: TreeView) -> PlanFailed:
-    """Return the failure of a plan with failed sub-plans: which failed and why, and which tasks were
-    therefore not run.
+    """Return the error of a plan with failed sub-plans: the failed sub-plans, their errors, and the tasks
+    that did not run because of them.
     """
     said, stopped = [], []
     task_statuses = view.task_statuses()
@@ -213,7 +213,7 @@ def parts_left_out(calls: Iterable[ToolCall]) -> frozenset[str]:
 def name_cancelled(
     plan: Plan, view: TreeView, past: Sequence[ToolCall], to: SqlCallStore, now: datetime
 ) -> None:
-    """Record which sub-plans were cancelled. The plan is about to fail with an error that names them."""
+    """Record the cancelled sub-plans, before the plan fails with an error that names them."""
     known = _told(past, NAMED_CANCELLED)
     for number, task_status in view.task_statuses().items():
         child = view.child(number)
@@ -228,7 +228,7 @@ def name_cancelled(
 def leave_out_named(
     plan: Plan, children: Iterable[Plan], past: Sequence[ToolCall], to: SqlCallStore, now: datetime
 ) -> None:
-    """Record that a plan, which a person resumes, continues without the cancelled sub-plans that it named."""
+    """Record that a resumed plan continues without the cancelled sub-plans that its error named."""
     named = _told(past, NAMED_CANCELLED)
     for child in children:
         # guard: an unnamed sub-plan is not left out; the plan fails again and names it
@@ -237,7 +237,7 @@ def leave_out_named(
 
 
 def _told(calls: Iterable[ToolCall], tool: str) -> frozenset[tuple[str, str]]:
-    """Return the parts, with the ids of their sub-plans, that calls of this tool recorded."""
+    """Return the parts that calls of this tool recorded, with the ids of their sub-plans."""
     return frozenset(
         (str(call.arguments["part"]), str(call.arguments["plan"]))
         for call in calls

@@ -70,7 +70,7 @@ class SubPlanSpawn(Struct, frozen=True):
         return child
 
     def _ensure_room(self, parent: Plan, view: TreeView) -> None:
-        """Raise `TreeTooLarge` before the first sub-plan is created: half of a strategy is useless."""
+        """Raise `TreeTooLarge` before the first sub-plan is created, unless there is room for all of them."""
         if parent.depth >= self.limits.depth:
             raise TreeTooLarge(
                 parent.id, f"a sub-plan would exceed the depth limit of {self.limits.depth} (plan.max_depth)"

@@ -79,9 +79,9 @@ _HEADER_LINES = 3
 class Block:
     """One block of an answer, as it was written in `raw`.
 
-    `path` is empty if the lines above name none. `explicit` says that the path stands alone, so that it may
-    be a new file; a path in a sentence or in a comment of the code only refers to a file that exists. `raw`
-    begins where the path is, because a file can hold everything from there on.
+    `path` is empty if the lines above the block name no path. `explicit`: the path stands alone, so it may
+    name a new file; a path in a sentence or in a comment names an existing file only. `raw` begins at the
+    path.
     """
 
     path: str
@@ -292,8 +292,8 @@ def files_in(text: str, files: SandboxFiles) -> list[str]:
 def is_protected(path: str, old: str | None, goal: str) -> bool:
     """Return whether the file is a test, or decides which tests run, and the goal does not ask to change it.
 
-    "The tests in test_names.py must pass" names a test without asking to change it. A new test is no danger
-    to the others, but a new `conftest.py` is.
+    "The tests in test_names.py must pass" names a test without asking to change it. A new test file is not
+    protected, because it cannot affect other tests. A new `conftest.py` is protected.
     """
     name = PurePosixPath(path).name
     decides = name in _DECIDE_TESTS
@@ -342,8 +342,8 @@ def _owner(block: Block, files: SandboxFiles, known: Sequence[str]) -> str | Non
 
 
 def _apply(block: Block, path: str, files: SandboxFiles, goal: str) -> str | None:
-    """Change the file as the block says, and return a note on what was done. The note is empty if the file
-    already has this content; None if the file is a protected test, which is not changed.
+    """Apply the block to the file, and return a note about the change. The note is empty if the file already
+    has this content; None if the file is a protected test, which is not changed.
     """
     if not block.closed:  # guard: half a file is never written
         raise MergeRefused("the block is not closed; answer in fewer words")
@@ -360,7 +360,7 @@ def _apply(block: Block, path: str, files: SandboxFiles, goal: str) -> str | Non
 
 
 def _edited_as_in_file(block: Block, path: str, old: str | None) -> tuple[str, str]:
-    """Return the new content, with the line endings and the byte order mark of the old one."""
+    """Return the new content, with the line endings and the byte order mark of the old content."""
     if old is None or block.replacements:
         return _edited(block, path, old)
     mark, text = (_MARK, old[1:]) if old.startswith(_MARK) else ("", old)

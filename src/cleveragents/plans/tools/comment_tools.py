@@ -38,7 +38,9 @@ class CommentTarget:
     now: Callable[[], datetime]
 
     def answerable(self) -> list[Comment]:
-        """Return the open comments that the executor knows: those of a revision, and findings of actors."""
+        """Return the open comments that the executor knows: comments of a revision, and
+        findings of actors.
+        """
         return [one for one in self.comments.of_plan(self.plan_id) if one.is_open and _is_known(one)]
 
 

@@ -228,7 +228,8 @@ def _without(tried: set[str], text: str) -> str:
 def _arranged(shown: Mapping[str, str]) -> str:
     """Return the tests, then the other files.
 
-    Tests stay the same while a model works on a task, so a model server can keep what it computed for them.
+    Tests come first because they do not change during a task: a model server can reuse its computation for
+    them.
     """
     tests = [text for path, text in shown.items() if is_test(path)]
     others = [text for path, text in shown.items() if not is_test(path)]
@@ -238,7 +239,7 @@ def _arranged(shown: Mapping[str, str]) -> str:
 
 
 def _tests_of(path: str) -> tuple[str, ...]:
-    """Return where the test of a Python file may be."""
+    """Return the possible paths of the test of a Python file."""
     place = PurePosixPath(path)
     test = f"test_{place.name}"
     return (str(place.with_name(test)), f"tests/{test}", f"test/{test}")

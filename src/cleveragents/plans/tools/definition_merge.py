@@ -3,7 +3,7 @@
 Small models answer with the functions they changed, not with the whole file. A definition of the piece
 replaces the definition of the same name in the file, a new definition is added, missing imports are added,
 and everything else in the file stays as it is. Nothing is ever deleted. The grammars of the code search find
-the definitions, so the merge works for every language that has one.
+the definitions, so the merge works for every language with such a grammar.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OPENERS, _CLOSERS = "([{", ")]}"
 
 
 class MergeRefused(ValueError):
-    """The piece cannot be merged. The text says why, to the model that wrote it."""
+    """The piece cannot be merged. The text tells the reason to the model that wrote the piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ def elision_in(code: str) -> str | None:
 
 
 def names_in(path: str, code: str, *, nested: bool = False) -> tuple[str, ...]:
-    """Return the names of the functions, classes and similar definitions of a piece of code: the outermost
-    ones, or also those inside them.
+    """Return the names of the functions, classes and similar definitions in a piece of code: only the
+    outermost ones, or also nested ones.
     """
     analysis = analyse(path, code.encode())
     definitions = analysis.definitions if nested else _tops(analysis)
@@ -58,7 +58,8 @@ def names_in(path: str, code: str, *, nested: bool = False) -> tuple[str, ...]:
 
 
 def merge_definitions(path: str, old: str, piece: str) -> MergedCode:
-    """Return the file with the definitions of the piece in place of those of the same name.
+    """Merge the definitions of the piece into the file: replace definitions of the same name, and add the
+    others.
 
     Raises `MergeRefused` if the piece has no definitions, a name is ambiguous, or a function is incomplete.
     """
@@ -196,7 +197,9 @@ class _Merge:
         return 2 if self.old.language == "python" else 1
 
     def _end(self) -> int:
-        """Return the line after which new definitions go: the last one before the main block."""
+        """Return the number of the line after which new definitions are inserted: the last line before the
+        main block.
+        """
         end = next((at for at, line in enumerate(self.lines) if _MAIN.match(line)), len(self.lines))
         while end and not self.lines[end - 1].strip():
             end -= 1

@@ -81,7 +81,7 @@ def _keeps(path: str, goal: str) -> bool:
 
 
 def _numbers(files: SandboxFiles, path: str, wrong: str) -> list[int]:
-    """Return where the file has the line; nowhere if the file is not text."""
+    """Return the positions of the line in the file; empty if the file is not text."""
     try:
         lines = _lines(files, path)[1]
     except (ToolRefused, OutsideSandbox):

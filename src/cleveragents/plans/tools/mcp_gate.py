@@ -85,7 +85,7 @@ class PlanGate:
         raise denied
 
     def _ask(self, server: McpServer, capability: Capability) -> None:
-        """Return once a person has approved the server."""
+        """Return if a person has approved the server; otherwise request the approval and raise."""
         execution, step = self._execution, self._step(server)
         if step in self._approved or self._is_inherited(step):
             return

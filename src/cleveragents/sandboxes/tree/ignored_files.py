@@ -1,11 +1,11 @@
 """Ignored files in a sandbox: copied into it, made by its setup, or created later by steps.
 
-No ignored file is ever applied. Files copied from the user and files of the setup (a virtual environment)
-are expected; all others were created by a step, and the user will not get them. Only the names of expected
+No ignored file is ever applied. Files copied from the user and files of the setup (a virtual environment) are
+expected. All other ignored files were created by a step, and are not applied. Only the names of expected
 files are recorded: a step's changes to their content, or inside a directory of the setup, are not detected.
 
-A request can name ignored files to copy. A repository may propose some in a file `.worktreeinclude`. They
-are often secrets, so the proposal counts only if the caller trusts it and adds it to the request.
+A request can name ignored files to copy. A repository may propose some in a file `.worktreeinclude`. Ignored
+files are often secrets, so the proposal counts only if the caller trusts it and adds it to the request.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ class IgnoredFiles(Struct, frozen=True):
         self._write(self.place.brought, {"entries": sorted({*brought, *entries}), "set_up": set_up})
 
     def count_as_set_up(self) -> None:
-        """Record all ignored files as expected. Only the first call does so: later files come from steps."""
+        """Record all ignored files as expected. Later calls have no effect, because later files come from
+        steps.
+        """
         _, set_up = self._brought()
         if not set_up:  # guard: a resumed plan would count files of its steps
             self.bring(self.made(), set_up=True)
@@ -107,8 +109,8 @@ class IgnoredFiles(Struct, frozen=True):
 
 
 def _without(root: Path, entries: Iterable[str], kept: set[str], *, whole: bool = True) -> Iterator[str]:
-    """Yield the entries without the kept ones. A directory that contains a kept entry is replaced by its
-    other entries; without `whole`, every directory is replaced by its entries.
+    """Yield the entries that are not kept. A directory that contains a kept entry is replaced by its other
+    entries; without `whole`, every directory is replaced by its entries.
     """
     holders = {directory for path in kept for directory in _above(path)}
     waiting = [entry for entry in entries if kept.isdisjoint(_above(entry))]

@@ -4,8 +4,8 @@ We walk the tree ourselves (`tree.walk`), compare stat data with the index, and 
 open directories. git receives blobs and names. If settings or attributes convert line endings and the like,
 git receives copies of the changed files in a directory that no command can reach.
 
-Safe while hostile processes change the tree. The caller ensures a consistent state: it holds the sandbox's
-lock and has ended the processes of the call.
+All functions are safe while hostile processes change the tree. For a consistent result, the caller holds the
+sandbox's lock and has ended the processes of the call.
 
 To find ignored paths, git receives names, and copies of the .gitignore files in a directory of ours.
 """

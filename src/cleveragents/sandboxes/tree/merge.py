@@ -1,10 +1,10 @@
 """Merge the result of a sub-plan into its parent's tree as git does, and keep the conflicts.
 
-git decides everything: which files merge cleanly, and which conflict. Text keeps git's conflict markers, with
-both sides in the file. For other conflicts only one side fits into the tree: ours, or, if only the directory
-of a file is in question, the location that git proposes. Both sides are recorded.
+git decides which files merge cleanly and which conflict. Conflicting text keeps git's conflict markers, with
+both sides in the file. For other conflicts, the tree gets one side: ours or, if only the directory of a file
+is in conflict, the file at the location that git proposes. Both sides are recorded.
 
-Also copies content from one sandbox to another, so that neither needs the other afterwards.
+Also copies content from one sandbox to another, so that each sandbox is independent afterwards.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def files_of(engine: PrivateRepository, tree: str) -> dict[str, FileState]:
 
 
 def _entries(engine: PrivateRepository, tree: str, paths: Collection[str]) -> dict[str, FileState]:
-    """Return the tree's entries at these paths, including directories; missing ones are omitted."""
+    """Return the tree's entries at these paths, including directories; missing paths are omitted."""
     return {path: state for path, state in _listed(engine, tree, "-r", "-t") if path in paths}
 
 

@@ -5,8 +5,8 @@ relative to open directories. So even if a command replaces a directory by a lin
 the tree.
 
 Ignored files can be hidden for a while and restored, even after repeated crashes. The list of files is
-written first, and files are moved, not copied: until the list is deleted, each entry is in one of two places,
-and the next writer restores the hidden ones.
+written first, and files are moved, not copied. Until the list is deleted, each file is in one of two places,
+and the next writer restores the hidden files.
 
 A file counts as unchanged if its bytes are those of a checkout of the base. git would instead compare the
 form in which it stores files: a file committed with other line endings than its attributes require would

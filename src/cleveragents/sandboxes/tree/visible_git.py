@@ -4,8 +4,8 @@ Commands use `tree/.git` freely, and may plant code that runs on the next `git s
 an alias, a filter, a hook, a submodule with such configuration. After each call
 - `tree/.git` is a valid git directory again, so that git searches for no other, with our configuration and
   without hooks or links; branches, commits, the index and the stash stay;
-- the index has no extensions and refers to no other repository, and its bytes were written by us; an index
-  that cannot be made so is replaced by our own;
+- the index has no extensions and refers to no other repository, and its bytes were written by us; any other
+  index is replaced by our own;
 - repositories that commands created inside the tree keep only their configuration of remotes, branches and
   the author; files and links that point to a git directory elsewhere are removed. The same applies to
   ignored directories, where a commit may name a repository that is in no index.
@@ -133,7 +133,7 @@ class VisibleGit(Struct, frozen=True):
         return removed
 
     def has_other_commits(self, repositories: Collection[str]) -> bool:
-        """Return whether one of the repositories may refer to commits other than the sandbox's first one:
+        """Return whether one of the repositories may refer to commits other than the sandbox's first commit:
         commits made by commands, or older commits of the user.
         """
         if set(repositories) != {""}:
@@ -204,7 +204,7 @@ class VisibleGit(Struct, frozen=True):
 
     @property
     def _template(self) -> Path:
-        """The original content of `tree/.git`; for a plain directory, an equivalent one."""
+        """The original content of `tree/.git`; for a plain directory, equivalent content."""
         template = self.place.engine / "visible"
         if not template.is_dir():  # created by an earlier version, or for a plain directory
             draft = self.place.scratch("visible")
@@ -311,7 +311,7 @@ class VisibleGit(Struct, frozen=True):
 
 
 def _is_same(directory: int, name: str, known: Path) -> bool:
-    """Return whether an entry of an open directory is a file equal to the known one."""
+    """Return whether an entry of an open directory is a file equal to the known file."""
     if not known.is_file():
         return False
     return read_bytes(directory, name, at_most=_LARGEST_HEAD) == known.read_bytes()
@@ -402,7 +402,7 @@ def _open_below(directory: int, path: str) -> int | None:
 
 
 def _complete(git: int, template: Path) -> None:
-    """Make `git` a valid git directory; otherwise git would search for another one."""
+    """Make `git` a valid git directory; otherwise git would search for another git directory."""
     head = read_bytes(git, "HEAD", at_most=_LARGEST_HEAD)
     if head is None or not _HEAD.fullmatch(head):  # guard: see above
         _drop(git, "HEAD")

@@ -131,9 +131,9 @@ class TreeSurvey:
 
     `files` are the files and links that are tracked or not ignored, with stat data. `ignored` lists all other
     entries; a directory in it ends in a slash and contains only ignored files. `repositories` are the
-    directories with a `.git`. `unseen` are directories that were not entered: ignored ones, submodules, and
-    those whose path is too long. `problem` is the reason why the result is unreliable; `repositories` is
-    complete even then.
+    directories with a `.git`. `unseen` are directories that were not entered: ignored directories,
+    submodules, and directories whose path is too long. `problem` is the reason why the result is unreliable;
+    `repositories` is complete even then.
     """
 
     files: dict[str, os.stat_result] = field(default_factory=dict)

@@ -1,5 +1,5 @@
 """The middleware of every request.
 
-It is plain ASGI, because Starlette's function middleware buffers streams and loses cancellations. Middleware
-raises an error to refuse a request; `responses` turns the error into a response.
+All middleware is plain ASGI, because Starlette's function middleware buffers streams and loses cancellations.
+Middleware raises an error to refuse a request; `responses` turns the error into a response.
 """

@@ -1,8 +1,8 @@
 """Limits on the size and the arrival time of request bodies.
 
 The body of a turn may be larger by its attachments. This middleware runs after `identity`. The framework
-reads a body before the route refuses a missing token, so the body of a request without a token may only be as
-large as that of a login.
+reads a body before the route checks the token, so the body of a request without a token is limited to the
+size of a login request.
 """
 
 from __future__ import annotations
@@ -113,14 +113,14 @@ class _TooLarge(Refused):
 
 
 class _Stopped(Exception):
-    """Raised in the code that reads a refused body, to end it."""
+    """Ends the code that reads a refused body."""
 
 
 class _Body:
     """The body of one request, and its response.
 
-    After a refusal, the application that reads the body can no longer send a response: a framework would
-    report the interrupted body as malformed.
+    After a refusal, the application can no longer send a response, because it would report the interrupted
+    body as malformed.
     """
 
     def __init__(self, receive: Receive, send: Send, too_large: _TooLarge, seconds: float) -> None:
@@ -143,7 +143,7 @@ class _Body:
         return message
 
     async def _next(self) -> Message:
-        """Return the next chunk. After the last one, wait for the client to disconnect."""
+        """Return the next chunk. After the last chunk, wait for the client to disconnect."""
         if self._complete:
             return await self._receive()
         if self._deadline is None:
@@ -162,8 +162,8 @@ class _Body:
         return message
 
     async def _discard(self) -> None:
-        """Read the rest of the body for a while, because closing the connection while the client sends would
-        lose the response.
+        """Read and drop the rest of the body for a while. If the connection were closed while the client
+        sends, the client would lose the response.
         """
         bearable = self._too_large.limit * (1 + _BEARABLE)
         self._deadline = _now() + min(_DISCARD_SECONDS, self._seconds)

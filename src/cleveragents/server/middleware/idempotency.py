@@ -5,9 +5,9 @@ Only successful responses are stored. A refusal changed nothing, so the same req
 A killed server or a broken database connection leaves a key without a response. Routes that create something
 (a plan, a token, a correction) pass the claim on the key to the store, which stores the created object
 together with the key. So a retry finds the object immediately, and nothing is created twice, even if the
-first attempt was only slow. For all other requests it is unknown how far the first attempt came: a retry
-waits until the store considers that attempt dead, then runs. This is safe, because these requests create
-nothing: a second attempt is refused or has no effect.
+first attempt was only slow. For all other requests, the progress of the first attempt is unknown: a retry
+waits until the store considers that attempt dead, then runs. This is safe, because these requests create no
+object: a second attempt is refused or has no effect.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ class Idempotency:
 
 
 class _Recorded:
-    """Forwards a response and keeps a copy if it may be stored. The end of the response is sent only after it
-    is stored, so that a client with the complete response can rely on the stored one.
+    """Forwards a response and keeps a copy if it may be stored. The end of the response is sent only after
+    the response is stored, so that a client which received it completely can rely on the stored copy.
     """
 
     def __init__(self, send: Send) -> None:
@@ -193,8 +193,8 @@ def _secret_answer() -> StoredResponse:
 
 
 def _fingerprint(scope: Scope, user: User, body: bytes) -> str:
-    """Return a fingerprint of the request. It includes the roles of the user: after a change of role, an old
-    response is not repeated.
+    """Return a fingerprint of the request. The fingerprint includes the roles of the user, so that a stored
+    response is not repeated after a change of role.
     """
     roles = (f"{project}={role.value}" for project, role in sorted(user.projects.items()))
     asked = (scope["method"], scope["path"], user.role.value, *roles)

@@ -4,7 +4,7 @@ A token is never read from the address, because addresses end up in logs, histor
 
 The token buckets are our own code. The library `limits` has windows instead of buckets, accepts no clock, and
 its memory storage keeps every key of a window, so that requests from many addresses take unbounded memory. It
-also uses locks and a timer thread, although everything here runs on one event loop.
+also uses locks and a timer thread, which a single event loop does not need.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _UNKNOWN = "this token is unknown, expired or revoked; ask an admin for a new on
 class Identity:
     """Puts the user and the token into `request.state`; None for a request without credentials.
 
-    An unknown token is refused. An unknown cookie is ignored, so that its browser can log in again. If the
-    database does not respond, public addresses still work: the page, which shows the error, and the health
+    An unknown token is refused. An unknown cookie is ignored, so that the browser can log in again. If the
+    database does not respond, only public addresses work: the page, which shows the error, and the health
     check.
     """
 
@@ -150,7 +150,7 @@ class TokenBuckets:
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, who: str) -> None:
-        """Take one token. Raises `TooManyRequests` with the time until the next one."""
+        """Take one token. Raises `TooManyRequests` with the time until the next token."""
         now = self._clock()
         level, at = self._levels.pop(who, (self._size, now))
         level = min(self._size, level + max(0.0, now - at) * self._per_second)

@@ -1,16 +1,16 @@
-"""Checks of origin: only requests to this server's names, from its own page or from programs, pass.
+"""Checks of the host, the origin and the media type of requests.
 
 **Host.** The owner of a page on the internet can point its host name at 127.0.0.1 (DNS rebinding); the
-browser then treats this server as part of that page. The foreign name in `Host` reveals this. An IP address
-in `Host` is safe: it cannot be rebound. Starlette's `TrustedHostMiddleware` trusts the first of several
-`Host` headers, cannot allow every address, and answers 400 in plain text; so we use our own check.
+browser then treats this server as part of that page. The foreign name in `Host` reveals the attack. An IP
+address in `Host` is safe, because it cannot be rebound. Starlette's `TrustedHostMiddleware` trusts the first
+of several `Host` headers, cannot allow every address, and answers 400 in plain text; so we use our own check.
 
 **Origin.** The cookie is `SameSite=Strict`, but browsers treat all ports of a machine, and all hosts of a
 domain, as the same site: other programs there could use the cookie. So the API accepts only pages of this
 exact origin, and changes also need a CSRF token that only such a page can read.
 
-**Media type.** A body must declare the media type JSON. A foreign page cannot send that without permission;
-it can send forms, which have other types.
+**Media type.** A body must declare the media type JSON. A foreign page cannot send this media type without
+permission. It can send forms, which have other media types.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ _SITE_BITS = 64
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """Return the value of the header; None if it is missing or repeated, which no honest client does."""
+    """Return the value of the header; None if the header is missing or repeated."""
     found = [value for key, value in scope["headers"] if key == name]
     if len(found) != 1:
         return None
@@ -41,7 +41,9 @@ def is_public_route(scope: Scope) -> bool:
 
 
 def address_of(scope: Scope) -> str:
-    """Return the client's address; for IPv6 its network, because one machine can use all its addresses."""
+    """Return the client's address; for IPv6, its /64 network, because one machine can use all addresses of a
+    network.
+    """
     client = scope.get("client")
     host = str(client[0]) if client else "unknown"
     try:

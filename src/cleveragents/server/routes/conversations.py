@@ -178,8 +178,8 @@ def send_turn(
 ) -> TurnView:
     """Send a question and start its turn.
 
-    The answer arrives in the output of the conversation; the turn has it when it has ended. One turn runs at
-    a time: another one is refused with `conversation-busy`. Plans that the turn starts belong to you, and
+    The answer arrives in the output of the conversation; after its end, the turn contains it. One turn runs
+    at a time: another turn is refused with `conversation-busy`. Plans that the turn starts belong to you, and
     wait for a person before they are applied. A text `/plan GOAL` starts a plan with this goal, without a
     model call. The model gets the attachments in this turn only; a file that it does not take is refused.
     """
@@ -209,7 +209,8 @@ def get_conversation_file(
     path: Annotated[str, Query(min_length=1, max_length=4096, examples=["src/session.py"])],
     line: Annotated[int, Query(ge=1, le=10**9, examples=[12])] = 1,
 ) -> FileLinesView:
-    """Return the lines around a line of a file of the repository, such as one that an answer refers to.
+    """Return the lines around a line of a file of the repository, for example a line that an answer refers
+    to.
 
     Files that git ignores are refused.
     """

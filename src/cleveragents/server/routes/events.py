@@ -98,7 +98,8 @@ async def stream_events(
     position it has seen misses no event and sees none twice, even after a restart of the server.
 
     - `event: output` is output of a plan, or of a conversation, whose answers arrive in it; `plan_id` is the
-      id of either. It has no position; its number tells what was seen already.
+      id of the plan or conversation. Output has no position; a client continues after the last number it has
+      seen.
     - `event: reset` comes first if the position is not in this log: the client should read its data again.
     - `event: problem` comes last if the token is no longer valid. `data` is the problem that another request
       would get.

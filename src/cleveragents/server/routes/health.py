@@ -1,7 +1,7 @@
 """Routes of the server itself: version, health, readiness and metrics.
 
-Load balancers ask for health and readiness without a token, and learn nothing else. Readiness is tested by
-real work: a small query, the worker's last sign of life, the audit log.
+Load balancers request health and readiness without a token, and get no other information. The readiness test
+runs a small query, and checks the worker's last heartbeat and the audit log.
 """
 
 from __future__ import annotations

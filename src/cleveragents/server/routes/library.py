@@ -44,7 +44,7 @@ class NewAction(BaseModel):
 def list_actions(
     client: AnyClient, resource: InResource = None, limit: Limit = 100, after: After = None
 ) -> Page[ActionRow]:
-    """List the built-in actions, those of the server's users, and those in a repository."""
+    """List the built-in actions, the actions of the server's users, and the actions in a repository."""
     return client.actions.list(resource=resource, limit=limit, after=after)
 
 
@@ -68,7 +68,9 @@ def get_action(
 
 @router.delete("/actions/{namespace}/{name}", status_code=204, operation_id="deleteAction", tags=["actions"])
 def delete_action(namespace: PartOfName, name: PartOfName, client: AdminClient) -> None:
-    """Delete an action that was created here. Plans made from it keep their own copy and continue."""
+    """Delete an action that was created with this API. Plans made from it keep their own copy
+    and continue.
+    """
     client.actions.remove(f"{namespace}/{name}")
 
 
@@ -91,7 +93,7 @@ class ActorText(BaseModel):
 def list_actors(
     client: AnyClient, resource: InResource = None, limit: Limit = 100, after: After = None
 ) -> Page[ActorRow]:
-    """List the built-in actors, those of the server's own user, and those in a repository."""
+    """List the built-in actors, the actors of the server's own user, and the actors in a repository."""
     return client.actors.list(resource=resource, limit=limit, after=after)
 
 
@@ -141,8 +143,8 @@ def list_models(
 ) -> Page[ModelView]:
     """List the models with known prices and limits. Other models work as well.
 
-    With `name`, show what is known about one model, listed or not. Scripts are files on the server's machine:
-    only operators, who can name one for a plan, see them.
+    With `name`, show one model, which need not be listed. Scripts are files on the server's machine: only
+    operators, who can name one for a plan, see them.
     """
     if name is not None:
         return Page(items=(client.models.get(name),))

@@ -1,7 +1,7 @@
 """Routes of the web page: one document for every address, and its static files.
 
-Files are read once and found by name; no other file can be requested. The digest of all files is part of
-their addresses: a browser may cache each file for ever, and a page never mixes files of two versions.
+All files are read once at the start; no other file can be requested. Their addresses contain the digest of
+all files, so a browser may cache each file for ever, and a page never mixes files of two versions.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class PageFiles:
     def index(self) -> PageFile:
         """Return the document with the digest in all addresses.
 
-        It preloads all modules, so that a browser does not discover them one by one.
+        The document preloads all modules, so that a browser does not discover them one by one.
         """
         return self.by_path[INDEX]
 

@@ -361,7 +361,7 @@ def correct_plan(
     """Correct a decision and continue the plan with the guidance.
 
     The decision and all that followed from it are superseded, and their work is undone. A running plan is
-    stopped first. With `dry_run`, only return what would be undone.
+    stopped first. With `dry_run`, only return the effects of the correction.
     """
     if not body.dry_run:
         return client.plans.correct(
@@ -376,8 +376,8 @@ def correct_plan(
 def comment_on_plan(plan_id: PlanId, body: CommentBody, client: PlanOperator, claim: Claimed) -> CommentView:
     """Comment on a plan, or on lines of a file that it changed.
 
-    Lines are those of the result, or of the file before the change. The comment keeps their text: it follows
-    them if the file changes, or becomes outdated.
+    Line numbers refer to the result, or to the file before the change. The comment stores the text of its
+    lines. If the file changes, the comment follows its lines, or becomes outdated.
     """
     return client.plans.comment(
         plan_id,
@@ -414,9 +414,9 @@ def revise_plan(
 def apply_plan(plan_id: PlanId, client: PlanOperator, body: ApplyBody | None = None) -> JobView:
     """Apply the result of a plan to the repository: all changes or none.
 
-    A worker applies it, and the response is its job. The result is merged into the current files, and
-    required checks run on the merged result first. If it cannot be applied, `state` and `error` of the plan
-    say why.
+    A worker applies the result, and the response is its job. The result is merged into the current files, and
+    required checks run on the merged result first. If the result cannot be applied, `state` and `error` of
+    the plan have the reason.
     """
     asked = body or ApplyBody()
     return client.plans.submit_apply(
@@ -432,8 +432,8 @@ def apply_plan(plan_id: PlanId, client: PlanOperator, body: ApplyBody | None = N
 def undo_plan(plan_id: PlanId, client: PlanOperator, body: CommitBody | None = None) -> JobView:
     """Undo an applied plan in the repository. Later edits stay.
 
-    A worker undoes it, and the response is its job. If it cannot be undone, the plan stays applied, and the
-    job says why.
+    A worker undoes the plan, and the response is its job. If the plan cannot be undone, it stays applied, and
+    the job has the reason.
     """
     return client.plans.submit_undo(plan_id, commit=(body or CommitBody()).commit)
 

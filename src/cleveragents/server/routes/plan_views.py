@@ -155,7 +155,7 @@ def list_plan_conflicts(
     plan_id: PlanId, client: PlanViewer, limit: Limit = 100, after: AfterNumber = None
 ) -> Page[OpenConflictView]:
     """List the open conflicts between the sub-plans of a plan, or with the repository, each with both sides.
-    `next` counts them.
+    `next` is a position in this list.
     """
     return client.plans.conflicts(plan_id, limit=limit, after=after)
 
@@ -204,7 +204,8 @@ def compare_plans(
     paths: Paths = None,
     renames: Renames = False,
 ) -> ComparisonView | Response:
-    """Compare the result of a plan, now or before a correction, with another result of it or of another plan.
+    """Compare the result of a plan, now or before a correction, with another result of the same plan or of
+    another plan.
 
     The patch is byte for byte for operators; masked and without binary files for viewers. Limits: 10,000
     files, 1,000,000 lines, 64 MiB of files.

@@ -1,11 +1,11 @@
 """Server-sent events as bytes, encoded once for all clients: the latest in rings, older ones in pages.
 
-Positions have no gap, so a ring needs no index: the place of a frame follows from its position.
+Positions have no gaps, so a ring needs no index: the index of a frame follows from its position.
 
 A client that is too far behind for the ring reads the log in pages. Such clients are rarely at the same
-position: if each read from its own position, a hundred of them would read, mask and encode the same events a
-hundred times. So pages begin at multiples of the page size and are kept for later clients. Only a few pages
-are read in parallel, because reading uses the threads that answer requests.
+position. If each client read from its own position, the same events would be read, masked and encoded once
+per client. So pages begin at multiples of the page size and are kept for other clients. Only a few pages are
+read in parallel, because reading uses the threads that answer requests.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def output_frame(piece: OutputPiece) -> bytes:
 
 
 def opening_frame(position: int, *, reset: bool) -> bytes:
-    """Encode the position at which the stream begins, so that a client that is disconnected before the first
-    event can continue there.
+    """Encode the position at which the stream begins. A client that is disconnected before the first event
+    can continue at this position.
 
     The frame has no data, so it is not an event. With `reset`, it is a reset event: the client's position is
     not in this log, and the stream begins at the end of the log.

@@ -1,8 +1,8 @@
 """The hub of all streams of a server: it follows the log once, and each client reads at its own pace.
 
 A client is a cursor, not a queue: unread frames are in the shared ring, or else in the database. So a client
-that does not read costs nothing and delays no other, and one that reconnects continues at its position, on
-any server.
+that does not read costs nothing and delays no other client, and a client that reconnects continues at its
+position, on any server.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TICK_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class HubStatistics:
-    """The number of clients, the position of the hub, and how far the slowest client is behind."""
+    """The number of clients, the position of the hub, and the lag of the slowest client in events."""
 
     clients: int
     position: int
@@ -178,7 +178,7 @@ class EventHub:
         self, after: int | None, outputs: Mapping[str, int], user: str = "", scope: ProjectScope = None
     ) -> tuple[StreamClient, bool]:
         """Add a client that gets the events of the projects in `scope` after the position `after`, or from
-        the end of the log on if it is None.
+        the end of the log on if `after` is None.
 
         Return the client, and True if the position is not in this log, so that the client begins at the end
         of the log. Raises `TooManyRequests`. Remove the client with `part`.
@@ -270,7 +270,7 @@ class EventHub:
         return self._watching
 
     def _crosses(self, act: Callable[[], None]) -> bool:
-        """Schedule a callback on the loop, after earlier ones. Return False if it will not run.
+        """Schedule a callback on the loop, after all earlier callbacks. Return False if it will not run.
 
         Waits until the previous callback has run, so that a slow loop is not flooded.
         """

@@ -1,7 +1,7 @@
 """Follows the audit log and the output of watched plans for a whole server process, on one thread.
 
-Local commits wake it at once; events of other processes are found by polling. However often it is woken, it
-polls at most every `COALESCE_SECONDS`, so that a burst of events goes out together.
+Local commits wake the follower at once; events of other processes are found by polling. The follower polls at
+most every `COALESCE_SECONDS`, so that a burst of events is sent together.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class Source(Protocol):
         ...
 
     def bring_up(self) -> None:
-        """Give pending events their positions, except those that another process is just placing."""
+        """Give pending events their positions, except events that another process is sequencing at this
+        moment.
+        """
         ...
 
     def frames(self, after: int) -> Sequence[bytes]:

@@ -1,8 +1,7 @@
 """A stream of server-sent events as a response, from the hub to one client.
 
-We do not use sse-starlette: it needs five tasks per client instead of two, took about three times the CPU per
-chunk in a comparison without the hub, and polls for the end of the server itself, so that two components
-would decide when streams end.
+sse-starlette is not used: it needs five tasks per client instead of two, took about three times the CPU per
+chunk in a comparison without the hub, and polls for the end of the server itself.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ class WatchedPlans:
 class EventStream(Response):
     """Streams the user's events after a position, and the output of some plans.
 
-    `rights` is checked regularly. An expired or revoked token ends the stream, and the last frame says so. If
-    the user loses a role in a project, the events of that project end.
+    `rights` is checked regularly. An expired or revoked token ends the stream; the last frame has this
+    reason. If the user loses a role in a project, the events of that project end.
     """
 
     media_type = "text/event-stream"

@@ -122,7 +122,7 @@ class DirectoryCursor:
     def open(self, path: str) -> int | None:
         """Return the directory at `path`, open until the next call; None if there is no directory.
 
-        Raises `PermissionError` if there is one that cannot be entered.
+        Raises `PermissionError` if the directory cannot be entered.
         """
         self._close_last()
         parts = path.split("/") if path else []

@@ -5,7 +5,8 @@ Reads may pass through symbolic links that stay inside the sandbox. Changes must
 because a change is recorded under the path where it was made. A link itself can be deleted and moved.
 
 A write creates a new file beside the old one and renames it: readers see the old content or the new, and hard
-links of the old file keep the old. Nothing is flushed to disk here: the store makes recorded changes durable.
+links of the old file keep the old content. Nothing is flushed to disk, because the store makes recorded
+changes durable.
 """
 
 from __future__ import annotations

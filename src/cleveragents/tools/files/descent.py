@@ -1,9 +1,9 @@
 """Path lookup from the sandbox's root, one open directory at a time.
 
-A path that is checked and then opened by name may have changed in between: a process may have put a link in
-its place. So each name is looked up only in a directory that is already open, and the kernel never follows a
-link: links are read and followed here, in the same steps. Going up returns to a descriptor opened on the way
-down, so no rename can make `..` lead elsewhere.
+A path that is first checked and then opened by name may change in between: a process may replace it by a
+link. So each name is looked up only in a directory that is already open, and the kernel never follows a link:
+this module reads and follows links itself, in the same steps. Going up returns to a descriptor opened on the
+way down, so no rename can make `..` lead elsewhere.
 
 `parts_of` checks only the text of a path. The real target is checked during the lookup.
 """
@@ -187,7 +187,7 @@ class Descent:
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """Return the names in a path, without `.` and empty ones; empty for the root.
+    """Return the names in a path, without `.` and empty names; empty for the root.
 
     Raises `OutsideSandbox`, `ToolRefused`.
     """

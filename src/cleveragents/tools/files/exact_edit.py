@@ -35,7 +35,9 @@ _TELLING_CHARACTERS = 8
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """The new text, the number of replacements, and the line numbers of the first ones, in the old text."""
+    """The new text, the number of replacements, and the line numbers of the first replacements, in the old
+    text.
+    """
 
     text: str
     replacements: int
@@ -154,7 +156,9 @@ def _leading_blank_lines(old: str) -> int:
 
 
 def _start_by_votes(have: list[str], want: list[str]) -> int | None:
-    """Return the line of the file from which most lines of `old` match; longer lines count more."""
+    """Return the line of the file at which `old` would begin so that most of its lines match; longer lines
+    count more.
+    """
     places: dict[str, list[int]] = defaultdict(list)
     for number, line in enumerate(have):
         places[_squeezed(line)].append(number)
@@ -241,7 +245,7 @@ def _column(line: str, found: str) -> int:
 
 
 def _shown(line: str, column: int) -> str:
-    """Return the line, quoted; for a long one, the part that differs."""
+    """Return the line, quoted; of a long line, the part that differs."""
     if len(line) <= _SHOWN_CHARACTERS:
         return repr(line)
     begin = max(0, min(column - _SHOWN_CHARACTERS // 2, len(line) - _SHOWN_CHARACTERS))

@@ -165,8 +165,8 @@ def _fits(steps: list[_Step], names: list[str]) -> bool:
 
 
 def _skipping(steps: list[_Step], place: int) -> Iterator[int]:
-    """Yield the position `place` in the pattern, and the positions after each `**` at it, because a `**` may
-    match no directory at all.
+    """Yield `place`, a position in the pattern; if a `**` is there, which may match no directory at all, also
+    the position after it.
     """
     yield place
     while place < len(steps) and steps[place] is None and place + 1 < len(steps):

@@ -1,4 +1,4 @@
-"""Search and replace in texts: fixed texts in this process, regular expressions in a separate one."""
+"""Search and replace in texts: fixed texts in this process, regular expressions in a separate process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _LOOK_SECONDS = 0.05
 class Matcher(Protocol):
     """A context manager that matches a pattern, with a deadline.
 
-    Its methods yield the answer for each text as soon as it is ready; None if the time ran out at that text.
+    Its methods yield a result for each text as soon as it is ready. The result is None if the time ran out at
+    that text.
     """
 
     def __enter__(self) -> Self: ...

@@ -54,7 +54,8 @@ def _lines(compiled: re.Pattern[str], text: str, limit: int) -> list[int]:
 
 
 def main(source: IO[bytes], sink: IO[bytes]) -> None:
-    """Answer requests until the input ends. The first request has the pattern, each further one some texts.
+    """Answer requests until the input ends. The first request has the pattern, each further request some
+    texts.
 
     Each text is answered as soon as it is done, so that the caller knows which text takes too long.
     """

@@ -1,8 +1,8 @@
 """Files as text: UTF-8, lines separated by LF, all other characters unchanged.
 
-The module also prevents that the mask (`***`), which a model sees instead of a secret, replaces the secret in
-a file. Three stars can also be ordinary text. So an edit is refused only if a new line contains the mask, and
-a line disappears that may have been shown with a mask, by a tool or in the output of a command.
+The module also keeps an edit from replacing a secret by its mask (`***`), which a model sees instead. Three
+stars can also be ordinary text, so an edit is refused only if a new line contains the mask and the edit
+removes a line that a tool or a command may have shown with a mask.
 """
 
 from __future__ import annotations

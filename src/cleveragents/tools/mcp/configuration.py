@@ -69,7 +69,7 @@ def load_mcp(
 ) -> McpConfiguration:
     """Return the servers of the user and, with `resource` and `trust`, of that repository.
 
-    Raises `ConfigurationError` for a mistake in the user's file or in a trusted repository's.
+    Raises `ConfigurationError` for a mistake in the file of the user or of a trusted repository.
     """
     text = read_bounded(user_file)
     servers = {} if text is None else parse_servers(text, str(user_file), own=True)

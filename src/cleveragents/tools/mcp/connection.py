@@ -4,14 +4,14 @@ The context of the library's client must be exited by the task that entered it, 
 task, which waits inside the context until the connection closes. Every failure becomes a `ToolRefused` with a
 description, but without the content of the server's configuration.
 
-Variables in a server's entry are filled in here, and their values are kept out of all output. The value of a
-variable counts as a secret unless the variable is one of the few that every user has. A value in the user's
-own file counts as a secret if its name says so. Secrets are added to the known secrets and masked wherever
-this process redacts: in logs, errors, events and in a tool's answers.
+This module fills in the variables of a server's entry, and keeps their values out of all output. The value of
+a variable counts as a secret unless the variable is one of the few that every user has. A value in the user's
+own file counts as a secret if it has a secret-looking name. Secrets are added to the known secrets and masked
+wherever this process redacts: in logs, errors, events and in a tool's answers.
 
 Messages pass as lines over a server's socket, or over HTTP. The library's own stdio transport is not used,
-because ours must limit the size of messages, skip other output without printing it, and leave the process to
-our guard.
+because the transport must limit the size of messages, skip other output without printing it, and leave the
+process to our guard.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ _TYPES = {"stdio": "command", "http": "url", "streamable-http": "url", "streamab
 
 @dataclass(frozen=True, slots=True)
 class McpServer:
-    """A configured server with unfilled variables. `own`: from the user's file, not a repository's.
+    """A configured server with unfilled variables. `own`: from the user's file, not from the file of a
+    repository.
 
     Fields that may hold a secret are excluded from its representation.
     """

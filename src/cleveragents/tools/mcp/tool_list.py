@@ -145,7 +145,7 @@ def _structured(value: object) -> JsonValue:
 
 
 def _is_wrapped(structured: object, text: str) -> bool:
-    """Return whether the structured content only wraps the value in the text; then the text suffices."""
+    """Return whether the structured content only wraps the value of the text, so that the text suffices."""
     if not isinstance(structured, dict) or [*structured] != ["result"]:
         return False
     return structured["result"] == text or _says_the_same(text, structured["result"])

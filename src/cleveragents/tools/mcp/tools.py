@@ -5,8 +5,8 @@ for a remote server. Its changes in the sandbox are found by a scan. A claim tha
 only for servers that the user added.
 
 Arguments are checked against the server's schema. The schema is untrusted: its external references are not
-fetched, and its regular expressions are not run, since one can take forever. The server itself checks what we
-do not.
+fetched, and its regular expressions, which could run forever, are not used. The server itself checks the
+rest.
 """
 
 from __future__ import annotations

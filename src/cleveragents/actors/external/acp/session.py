@@ -1,9 +1,9 @@
 """One session with one agent on its own loop: started, prompted, and always ended.
 
 `agent_program` builds the agent's command with the variables and files that its node grants. `LineTransport`
-carries the protocol's messages as lines on the agent's socket. The library's own stream reader does not
-suffice: this transport bounds what an agent sends, skips lines that are not messages without printing them,
-and drops messages that would break the library.
+carries the protocol's messages as lines on the agent's socket. This transport limits the output of the agent,
+skips lines that are not messages without printing them, and drops messages that would break the library. The
+library's own stream reader does none of this.
 """
 
 from __future__ import annotations

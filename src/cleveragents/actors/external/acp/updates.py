@@ -1,6 +1,5 @@
-"""Updates of an agent while it works: collected, bounded, and reported as progress.
-
-Also the limits of a session.
+"""Updates of an agent while it works: collected, limited, and reported as progress. Also the limits of a
+session.
 """
 
 from __future__ import annotations
@@ -124,7 +123,7 @@ class Updates:
         self._gather(kind, self._masked[kind].finish())
 
     def _gather(self, kind: ProgressKind, text: str) -> None:
-        """Collect text, because one update per token would be too many."""
+        """Collect text into larger updates, because agents send an update per token."""
         if not text:
             return
         self._pieces[kind] = (self._pieces[kind] + text)[-_MOST_PIECE:]

@@ -160,7 +160,7 @@ def _contents(order: AnalysisRequest, missing: list[str]) -> Iterator[tuple[File
 
 
 def _blobs(git: GitContext, entries: Sequence[FileEntry]) -> Iterable[bytes | None]:
-    """Return the contents from git, in order; None for missing ones."""
+    """Return the contents from git, in order; None for each missing content."""
     if not entries:
         return []
     feed = b"".join(entry.digest.hex().encode("ascii") + b"\n" for entry in entries)

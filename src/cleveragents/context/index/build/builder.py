@@ -1,9 +1,9 @@
-"""Filling of the index, batch by batch; committed batches survive whatever happens later.
+"""Filling of the index, batch by batch. A committed batch survives every later failure.
 
 Segments of similar size are merged, so that there are few of them and each posting is moved only a few times.
-Contents that are in no recent view are dropped to limit the size. A view is the set of files of a place when
-it was last read. Only the holder of the index's lock may drop contents. An open snapshot still sees dropped
-contents; a snapshot that is being opened is read again.
+A view is the set of files of a place when the place was last read. Contents that are in no recent view are
+dropped, to limit the size. Only the holder of the index's lock may drop contents. An open snapshot still sees
+dropped contents; a snapshot that is being opened is read again.
 
 One process at a time fills the index of a repository; the kernel releases its lock when it dies. The holder
 writes its process id into the lock file. A suspended process keeps the lock without making progress, so
@@ -85,8 +85,9 @@ class IndexBuilder:
 
     `analyse` is the name of the function that analyses files, which worker processes import; `version`
     changes whenever the results of that function change. More than `alone` contents are distributed to
-    `workers` processes (by default, one per processor), `batch_files` at a time. If another process builds
-    the index, this one waits as long as the other makes progress at least every `stalled_seconds`.
+    `workers` processes (by default, one per processor), `batch_files` at a time. While another process builds
+    the index, this process waits, as long as the other process makes progress at least every
+    `stalled_seconds`.
     """
 
     analyse: str = "cleveragents.context.analysis:analyse"
@@ -119,8 +120,8 @@ class IndexBuild:
     full: bool = False
 
     def fill(self, entries: Sequence[FileEntry], total: int) -> None:
-        """Index these contents; the rest of the `total` contents are already indexed. Raises `Cancelled` and
-        the errors of SQLite.
+        """Index these contents. The others of the `total` contents are already indexed. Raises `Cancelled`
+        and the errors of SQLite.
         """
         done = total - len(entries)
         self._tell(done, total)
@@ -140,7 +141,7 @@ class IndexBuild:
 
     @property
     def notes(self) -> list[str]:
-        """Notes on what could not be indexed."""
+        """Notes on contents that could not be indexed."""
         return [
             *(["not all files are indexed: the index has reached its maximum size"] if self.full else []),
             *left_out(self.changed, "because they changed while they were read"),
@@ -198,8 +199,8 @@ class IndexBuild:
         self.builder.faults.reach("index.batch.after_commit")
 
     def _sized(self, entries: Sequence[FileEntry]) -> list[FileEntry]:
-        """Return the entries with all sizes, including those that only git knows; without these if git does
-        not answer.
+        """Return the entries with their sizes. Sizes that only git knows are missing if git does not
+        answer.
         """
         unsized = [entry for entry in entries if not entry.on_disk and not entry.size]
         if not unsized:

@@ -4,8 +4,8 @@ Terms are identified by a 64-bit hash; the words themselves are only in the file
 ordered by term and then by chunk, and `ends` marks the end of each term. So segments are merged by sorting
 numbers, and a term is found by bisection.
 
-Analyses are stored as JSON, without the terms, which are in the postings. Faster formats trust their input
-and are unsafe here, because a file on a disk may be damaged. All arrays have a checksum, because SQLite does
+Analyses are stored as JSON, without the terms, which are in the postings. Faster formats trust their input,
+and a file on a disk may be damaged, so they would be unsafe. All arrays have a checksum, because SQLite does
 not verify the contents of its rows.
 
 In the file, a segment consists of a catalogue that is read completely, dictionaries that are read on demand,
@@ -92,7 +92,7 @@ class IndexedContent:
 
 @dataclass(frozen=True, slots=True)
 class FieldPostings:
-    """The postings of one field. Those of `terms[i]` are between `ends[i - 1]` and `ends[i]`."""
+    """The postings of one field. The postings of `terms[i]` are between `ends[i - 1]` and `ends[i]`."""
 
     terms: NDArray[np.uint64]
     ends: NDArray[np.uint32]
@@ -300,7 +300,7 @@ def segment_from_bytes(data: bytes | memoryview) -> Segment:
 
 
 class IndexDamaged(Exception):
-    """The content of the index file differs from what was written. Never raised outside the index."""
+    """The index file does not have the content that was written. Never raised outside the index."""
 
 
 def sealed(data: bytes) -> bytes:
@@ -319,13 +319,13 @@ def unsealed(data: object) -> memoryview:
 
 
 def pack(parts: Sequence[bytes]) -> bytes:
-    """Join several parts."""
+    """Join several byte strings, with their lengths, so that `unpack` can split them."""
     head = [_LENGTH.pack(len(parts)), *(_LENGTH.pack(len(part)) for part in parts)]
     return b"".join([*head, *parts])
 
 
 def unpack(data: bytes | memoryview) -> list[memoryview]:
-    """Split joined parts. Raises `IndexDamaged`."""
+    """Split the result of `pack` into its parts. Raises `IndexDamaged`."""
     view = memoryview(data)
     try:
         (count,) = _LENGTH.unpack_from(view, 0)

@@ -1,6 +1,6 @@
 """`python -m cleveragents.context.index.build.worker`: analyses the batches that it receives.
 
-It exits when its input ends, whatever it is doing, so no worker outlives a killed parent.
+The process exits when its input ends, even in the middle of a batch, so no worker outlives a killed parent.
 """
 
 from __future__ import annotations

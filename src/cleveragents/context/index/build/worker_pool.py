@@ -1,7 +1,7 @@
 """Worker processes that analyse batches in parallel and end with this process.
 
-A batch that kills a process or does not finish is distributed again as single contents. This shows which
-content is at fault, and that content is permanently excluded from the search.
+If a batch kills a process or does not finish, its contents are distributed again one by one. The content at
+fault is then known, and is permanently excluded from the search.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PATH_LETTERS = 1_000
 
 
 class WorkerPoolUnusable(Exception):
-    """No process can be started here; the caller must do the work itself."""
+    """No process can be started; the caller must do the work itself."""
 
 
 def process_count() -> int:

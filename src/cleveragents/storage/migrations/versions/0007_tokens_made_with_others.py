@@ -1,4 +1,4 @@
-"""The token that a token was made with, so that both end together."""
+"""The issuer of each token, so that a token is revoked together with its issuer."""
 
 from __future__ import annotations
 

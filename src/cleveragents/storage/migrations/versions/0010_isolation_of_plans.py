@@ -1,4 +1,4 @@
-"""The isolation of a plan's commands, and of those that a worker runs."""
+"""The isolation of a plan's commands, and of the commands that a worker runs."""
 
 from __future__ import annotations
 
