@@ -149,7 +149,7 @@ def test_help_imports_no_heavy_library() -> None:
         assert not unwanted & set(loaded.split())
 
 
-# Tells which modules a command loaded, which programs it started, and how many dataclasses of ours it defined.
+# Tells which modules a command loaded, which programs it started, and how many dataclasses it defined.
 PROBE = """
 import atexit, json, sys
 started = []
