@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from cleveragents.api.conversations.client import ConversationRequest, TurnOutputView, TurnView
+from cleveragents.api.conversations.client import Attachment, ConversationRequest, TurnOutputView, TurnView
 from cleveragents.cli.terminal_app.app import TerminalApp
 from cleveragents.cli.terminal_app.turn_block import TurnBlock
 from cleveragents.conversations.model import TurnState
@@ -52,7 +52,7 @@ class Talks:
     def turns(self, session_id: str, **_: object) -> Any:
         return SimpleNamespace(items=(turn(session_id, "first", TurnState.RUNNING),))
 
-    def send(self, session_id: str, text: str) -> TurnView:
+    def send(self, session_id: str, text: str, *, attachments: Sequence[Attachment] = ()) -> TurnView:
         self.sent.append(text)
         self.sending.wait(SECONDS)
         return turn(session_id, text, TurnState.RUNNING)
