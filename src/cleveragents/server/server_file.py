@@ -29,7 +29,7 @@ class RunningServer(Struct, frozen=True):
 
 
 def server_file(state_directory: Path) -> Path:
-    """Return the path of the file."""
+    """Return the path of the file that announces the server of a state directory."""
     return state_directory / "server.json"
 
 

@@ -215,7 +215,7 @@ class PlansFollower:
         self._view.say(plan_id, message)
 
     def close(self) -> None:
-        """Stop showing. A second call changes nothing."""
+        """Stop the display. A second call changes nothing."""
         self._view.close()
         _tell_waits(self._client, progress)
 

@@ -87,7 +87,8 @@ _OPTION = re.compile(r"[a-z_.]+")
 def command_line(remedy: Remedy, prefix: str = "agents") -> str | None:
     """Return the command line of the remedy. It begins with `prefix`, so that it uses the same server.
 
-    Returns None if a name in the remedy has an unexpected shape: it is not a command of this program.
+    Returns None if a name in the remedy has an unexpected shape, because such a remedy is not a command of
+    this program.
     """
     if not _is_spelt(remedy):
         return None

@@ -86,10 +86,10 @@ def ensure_job_move(job_id: str, state: JobState, wanted: JobState) -> None:
 
 
 class Lane(Struct, frozen=True, order=True):
-    """A concurrency limit shared by many jobs, such as those of a project or a model provider.
+    """A concurrency limit for a named group of jobs, such as the jobs of a project or a model provider.
 
-    A job of this lane does not start while `at_most` other jobs of the lane run, whatever their own limits
-    are.
+    A job does not start while `at_most` other jobs of the group run, even if those jobs have another
+    `at_most`.
     """
 
     name: str

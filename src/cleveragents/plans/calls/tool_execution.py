@@ -116,7 +116,7 @@ class ToolExecution:
     _fold: ChangeFold = field(default_factory=ChangeFold, init=False, repr=False, compare=False)
 
     def settle(self) -> None:
-        """Recover from an interruption: finish recording finished calls, and revert unfinished ones."""
+        """Recover from an interruption: finish recording finished calls, and revert unfinished calls."""
         with self.sandbox.writing(timeout_seconds=self.busy_seconds):
             for call in self.history.calls(self._plan_id):
                 if call.state is CallState.ENDING:

@@ -121,7 +121,7 @@ def usage_limit_request(
 def wait_seconds(reset_seconds: float | None, earlier: UsageWaits, most_seconds: float) -> float | None:
     """Return the seconds for which a plan is parked; None if all waits together would exceed `most_seconds`.
 
-    Without a known reset, the waits double from 15 minutes on, and the last one is shortened.
+    Without a known reset, the waits double from 15 minutes on, and the last wait is shortened to fit.
     """
     left = most_seconds - earlier.seconds
     if reset_seconds is not None:

@@ -90,7 +90,7 @@ def change_user(name: Name, new: NewRole, client: AdminClient) -> UserView:
 
 @router.delete("/users/{name}", status_code=204, operation_id="removeUser", responses=_LAST)
 def remove_user(name: Name, client: AdminClient) -> None:
-    """Remove a user with all their tokens, and all tokens that were issued with those."""
+    """Remove a user with all their tokens, and all tokens that were issued with their tokens."""
     client.users.remove(name)
 
 
