@@ -61,15 +61,15 @@ def ask(
     if not question.strip():  # before a session is created
         raise click.UsageError("the question is empty")
     client = session.client()
-    talks = client.conversations
+    conversations = client.conversations
     if session_id is None:
         request = new_request(session, client, directory, resource, model, given_limits(limits))
-        session_id = talks.create(request).id
+        session_id = conversations.create(request).id
     elif (directory, resource, model, limits) != (None, None, None, BudgetLimits()):
         raise click.UsageError(
             "--session excludes --in, --resource, --model and limits; a session has its own"
         )
-    talks.send(session_id, question, read_only=True)
+    conversations.send(session_id, question, read_only=True)
     try:
         turn = follow_turn(client, session_id, streamed=False, quiet=output.machine_readable)
     except KeyboardInterrupt:

@@ -101,30 +101,30 @@ class Home(Screen[None]):
         if plan is None:
             self.conversation.say("Nothing runs here.")
             return
-        talk = self.conversation
+        pane = self.conversation
 
         def pause() -> None:
-            talk.client.plans.pause(plan.id)
-            talk.say(f"Plan {plan.id} is paused. Type what to change, or open the plan to resume it.")
+            pane.client.plans.pause(plan.id)
+            pane.say(f"Plan {plan.id} is paused. Type what to change, or open the plan to resume it.")
 
-        talk.work(pause)
-        talk.prompt.area.focus()
+        pane.work(pause)
+        pane.prompt.area.focus()
 
     def _running_plan(self) -> PlanSummary | None:
-        plans, talk = self.board.plans, self.conversation.talk
-        started = () if talk is None else talk.plans
+        plans, session = self.board.plans, self.conversation.session
+        started = () if session is None else session.plans
         chosen = [self.board.plan_id] if self.board.has_focus else reversed(started)
         found = [plans[one] for one in chosen if one is not None and one in plans]
         return next((plan for plan in found if plan.status in _RUNNING), None)
 
     def on_turn_ended(self, event: TurnEnded) -> None:
         event.stop()
-        talk = self.conversation
+        pane = self.conversation
 
         def read() -> None:
-            talk.call_later(talk.know, talk.client.conversations.get(event.turn.conversation_id))
+            pane.call_later(pane.know, pane.client.conversations.get(event.turn.conversation_id))
 
-        talk.work(read)
+        pane.work(read)
 
 
 class TerminalApp(App[None]):
@@ -196,8 +196,8 @@ class TerminalApp(App[None]):
             from cleveragents.cli.terminal_app.commands import COMMANDS, run_command
 
             for one in COMMANDS:
-                talk, text = self._conversation, f"/{one.name}"
-                yield SystemCommand(text, one.help, lambda talk=talk, text=text: run_command(talk, text))
+                pane, text = self._conversation, f"/{one.name}"
+                yield SystemCommand(text, one.help, lambda pane=pane, text=text: run_command(pane, text))
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         if event.state is WorkerState.ERROR and event.worker.error is not None:
