@@ -8,6 +8,8 @@ Text of models, files and other users is shown as it is: escapes, markup and lin
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -25,6 +27,7 @@ from textual.worker import Worker, WorkerState
 from cleveragents.cli.session import collect_often
 from cleveragents.cli.terminal_app.board import PlanBoard, PlanChosen
 from cleveragents.cli.terminal_app.conversation import ConversationPane, TurnEnded
+from cleveragents.cli.terminal_app.driver import TolerantDriver
 from cleveragents.cli.terminal_app.events import Batches, EventReader
 from cleveragents.cli.terminal_app.messages import PlanChanged
 from cleveragents.cli.terminal_app.notices import error_text, notify_error, pasted
@@ -148,7 +151,7 @@ class TerminalApp(App[None]):
         prefix: str = "agents",
         run_plans: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(driver_class=TolerantDriver)
         self.client = client
         self.prefix = prefix
         self.board_reads = 0
@@ -171,6 +174,10 @@ class TerminalApp(App[None]):
         await super().on_event(event)
 
     async def on_mount(self) -> None:
+        if not self.is_headless:  # without handlers, a signal would leave the terminal in the mode of the app
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGHUP, signal.SIGTERM):
+                loop.add_signal_handler(number, self.exit, None, 128 + number)
         await self.push_screen(self.home)
         self.reload_board()
 

@@ -70,6 +70,8 @@ def open_app(session: Session, *, continues: bool) -> None:
         if runner is not None:
             runner.failed = app.report
         app.run()
+    if app.return_code:  # a signal, or an error of the app
+        context.exit(app.return_code)
 
 
 def _plan_runner(session: Session) -> PlanRunner:
