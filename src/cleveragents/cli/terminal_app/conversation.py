@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["ConversationPane", "TurnEnded"]
 
 _SHOWN_TURNS = 30
+"""Older turns are not on the screen; `agents session show` shows them."""
 _NOTICE_SECONDS, _ERROR_SECONDS = 6.0, 12.0
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 15.0
@@ -239,8 +240,10 @@ class ConversationPane(Vertical):
 
         if visit != self._visit:
             return  # the user left the session while the message was sent
-        block = TurnBlock(turn.question)
-        await self.query_one("#turns").mount(block)
+        block, turns = TurnBlock(turn.question), self.query_one("#turns")
+        await turns.mount(block)
+        for old in turns.children[:-_SHOWN_TURNS]:  # they would take memory for as long as the app runs
+            await old.remove()
         self._follow(session, block)
 
     def _follow(self, session: ConversationView, block: TurnBlock) -> None:
