@@ -8,16 +8,18 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from cleveragents.api.client import Client, connect
 from cleveragents.api.conversations.client import ConversationRequest
 from cleveragents.cli.terminal_app.app import TerminalApp
 from tests.cli_bench import paint_shop, use_home
 
-__all__ = ["drive", "shop_client", "until"]
+__all__ = ["drive", "shop_client", "text_of", "until"]
 
 _SECONDS = 110.0
 
@@ -60,3 +62,9 @@ async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end, "the condition is still false"
         await pilot.pause(0.01)
+
+
+def text_of(screen: Screen[Any]) -> str:
+    """Return everything that the screen shows."""
+    lines = screen._compositor.render_strips()
+    return "\n".join("".join(segment.text for segment in line) for line in lines)

@@ -6,12 +6,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from cleveragents.api.client import Client
-from cleveragents.api.conversations.client import ConversationView, TurnOutputView, TurnView
+from cleveragents.api.conversations.client import (
+    ConversationRequest,
+    ConversationView,
+    TurnOutputView,
+    TurnView,
+)
 from cleveragents.api.events import EventView
 from cleveragents.api.plans.views import LimitsView, PlanView, SpendingView
 from cleveragents.api.views import Page, as_json, view_of
@@ -58,6 +64,9 @@ def _json(value: object) -> Any:
     return as_json(value) if dataclasses.is_dataclass(value) else value
 
 
+_PIECE = example(TurnOutputView, kind="model")
+
+
 class ShownPlans:
     """Plans that never change by themselves; a test replaces them. Everything else about a plan is empty."""
 
@@ -99,11 +108,15 @@ class FedEvents:
 
 
 class FedSessions:
-    """One session. The answer of a running turn arrives when a test feeds it; None ends the answer."""
+    """One session. The answer of a running turn arrives when a test feeds it; None ends the turn."""
 
     def __init__(self, *turns: TurnView) -> None:
         self.queue: SimpleQueue[str | None] = SimpleQueue()
         self._turns = list(turns)
+        self._pieces = 0
+
+    def create(self, request: ConversationRequest) -> ConversationView:
+        return self.get("S")
 
     def get(self, session_id: str) -> ConversationView:
         return session(id=session_id, turns=len(self._turns))
@@ -111,14 +124,21 @@ class FedSessions:
     def turns(self, session_id: str, **_: object) -> Page[TurnView]:
         return Page(items=tuple(self._turns))
 
+    def send(self, session_id: str, text: str) -> TurnView:
+        number = len(self._turns) + 1
+        self._turns.append(
+            example(TurnView, number=number, question=text, answer="", state=TurnState.RUNNING)
+        )
+        return self._turns[-1]
+
     def watch(self, session_id: str) -> Iterator[TurnOutputView]:
-        number = 0
         while (text := self.queue.get()) is not None:
-            number += 1
-            yield example(TurnOutputView, number=number, kind="model", text=text)
+            self._pieces += 1
+            yield replace(_PIECE, number=self._pieces, text=text)
 
     def wait(self, session_id: str) -> TurnView:
-        return dataclasses.replace(self._turns[-1], state=TurnState.ANSWERED)
+        self._turns[-1] = replace(self._turns[-1], state=TurnState.ANSWERED)
+        return self._turns[-1]
 
 
 def client_of(plans: ShownPlans, events: FedEvents, sessions: FedSessions) -> Client:

@@ -255,7 +255,7 @@ class PlanAgent:
         if plan is None and command in ("apply", "resume"):  # guard: a command is not a prompt
             return await self._without_plan(session, found, command)
         if plan is None:
-            return await self._talked(session, found, text)
+            return await self._take_turn(session, found, text)
         plans, seen = self._client.plans, await _asked(self._seen, plan.id)
         if command == "apply":
             return [(plan.id, seen)]
@@ -274,7 +274,7 @@ class PlanAgent:
             # The assistant of such a model could not send it to the plan.
             await _asked(plans.revise if "revise" in plan.can else plans.correct, plan.id, text)
         else:
-            return await self._talked(session, found, text)
+            return await self._take_turn(session, found, text)
         return [(plan.id, seen)]
 
     async def _without_plan(
@@ -282,7 +282,7 @@ class PlanAgent:
     ) -> list[tuple[str, int]]:
         """Continue the last turn after `/resume`, if it was not answered; else say that there is no plan."""
         if command == "resume" and found.state is not None and found.state.resumable:
-            return await self._talked(session, found, None)
+            return await self._take_turn(session, found, None)
         await self._say(session.id, f"There is no plan to {command} yet. Send a goal to start one.")
         return []
 
@@ -294,23 +294,26 @@ class PlanAgent:
             return await _asked(self._client.plans.get, found.plans[-1])
         return None
 
-    async def _talked(
+    async def _take_turn(
         self, session: _Session, found: ConversationView, text: str | None
     ) -> list[tuple[str, int]]:
         """Send the prompt as a turn, or continue the last turn: without a prompt, or with the same one after
         a crash. Send the answer as it arrives. Return the plans of the turn. With a model that calls no
         tools, every prompt starts a plan.
         """
-        talks = self._client.conversations
+        conversations = self._client.conversations
         if text is not None and not found.calls_tools and _command_of(text) != "plan":
             text = f"/plan {text}"
-        last = (await _asked(talks.turns, found.id, after=str(max(0, found.turns - 1)))).items
+        last = (await _asked(conversations.turns, found.id, after=str(max(0, found.turns - 1)))).items
         same = bool(last) and last[-1].question == text and last[-1].state.value == "interrupted"
         # guard: a repeated prompt does not start a second plan after a crash
-        await (_asked(talks.resume, found.id) if same or text is None else _asked(talks.send, found.id, text))
+        if same or text is None:
+            await _asked(conversations.resume, found.id)
+        else:
+            await _asked(conversations.send, found.id, text)
         self._unused.discard(found.id)
         stopping = asyncio.ensure_future(self._stopped(session))
-        pieces = talks.watch(found.id)
+        pieces = conversations.watch(found.id)
         try:
             while (piece := await _asked(next, pieces, None)) is not None:
                 said = redact_known_text(piece.text)
@@ -320,7 +323,7 @@ class PlanAgent:
                     await self._send(session.id, helpers.update_agent_thought_text(f"{said}\n"))
         finally:
             stopping.cancel()
-        turn = await _asked(talks.wait, found.id)
+        turn = await _asked(conversations.wait, found.id)
         await self._say(session.id, f"\n\n{turn.error or ''}")
         new = [one for one in turn.plans if one not in found.plans]
         return [(one, 0 if one in new else await _asked(self._seen, one)) for one in turn.plans]

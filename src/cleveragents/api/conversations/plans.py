@@ -84,14 +84,14 @@ class LocalConversationPlans:
     def show(self, plan_id: str) -> PlanNote:
         view = self._plans_now().get(plan_id)
         ours = (self._held.project, shown_resource(self._held.resource))
-        if (view.project, view.resource) != ours:  # guard: a talk is about one repository
+        if (view.project, view.resource) != ours:  # guard: a session is about one repository
             raise UnknownPlan(plan_id)
         return _note(view)
 
     def correct(self, plan_id: str, message: str, *, step: str) -> PlanNote:
         plans = self._plans_now()
         view = plans.get(plan_id)
-        if view.id not in self._started():  # guard: a talk changes its own plans only
+        if view.id not in self._started():  # guard: a session changes its own plans only
             raise ToolRefused(_CORRECT, f"this session did not start plan {view.id}; a person can correct it")
         claim = self._claim(step, _CORRECT, view.id, message)
         if claim.made is None and "revise" in view.can:

@@ -69,20 +69,20 @@ def ask(
         raise click.UsageError("the question is empty")
     attachments = attached_files(paths)
     client = session.client()
-    talks = client.conversations
+    conversations = client.conversations
     made = session_id is None
     if session_id is None:
         request = new_request(session, client, directory, resource, model, given_limits(limits))
-        session_id = talks.create(request).id
+        session_id = conversations.create(request).id
     elif (directory, resource, model, limits) != (None, None, None, BudgetLimits()):
         raise click.UsageError(
             "--session excludes --in, --resource, --model and limits; a session has its own"
         )
     try:
-        talks.send(session_id, question, read_only=True, attachments=attachments)
+        conversations.send(session_id, question, read_only=True, attachments=attachments)
     except RequestRefused:
         if made:  # a question that was never asked leaves no session
-            talks.delete(session_id, only_unused=True)
+            conversations.delete(session_id, only_unused=True)
         raise
     try:
         turn = follow_turn(client, session_id, streamed=False, quiet=output.machine_readable)

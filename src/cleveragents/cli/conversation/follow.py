@@ -29,19 +29,19 @@ def follow_turn(client: Client, session_id: str, *, streamed: bool, quiet: bool 
     terminal and `quiet` is not set. Ctrl-C stops the turn, keeps the session, starts the plans of the turn,
     and raises `KeyboardInterrupt`.
     """
-    talks = client.conversations
+    conversations = client.conversations
     shows = sys.stderr.isatty() and not quiet
     try:
-        for piece in talks.watch(session_id):
+        for piece in conversations.watch(session_id):
             if piece.kind == _MODEL and streamed:
                 write(piece.text, end="")
                 sys.stdout.flush()
             elif piece.kind == _PROGRESS and shows:
                 write(Styled(piece.text.rstrip("\n"), dim=True), err=True)
-        return talks.wait(session_id)
+        return conversations.wait(session_id)
     except KeyboardInterrupt:
-        talks.stop(session_id)
-        run_plans(client, talks.wait(session_id, timeout=_STOP_SECONDS).plans)
+        conversations.stop(session_id)
+        run_plans(client, conversations.wait(session_id, timeout=_STOP_SECONDS).plans)
         raise
 
 

@@ -11,10 +11,10 @@ __all__ = ["session"]
 _HERE = "cleveragents.cli.conversation"
 
 _COMMANDS = {
-    "start": (f"{_HERE}.talk:start_session", "Start a session in this terminal."),
+    "start": (f"{_HERE}.line_session:start_session", "Start a session in this terminal."),
     "list": (f"{_HERE}.sessions:list_sessions", "List sessions, the latest last."),
     "show": (f"{_HERE}.sessions:show_session", "Show the turns of a session."),
-    "resume": (f"{_HERE}.talk:resume_session", "Continue a session in this terminal."),
+    "resume": (f"{_HERE}.line_session:resume_session", "Continue a session in this terminal."),
     "fork": (f"{_HERE}.sessions:fork_session", "Copy a session up to a turn."),
     "rename": (f"{_HERE}.sessions:rename_session", "Change the title of a session."),
     "compact": (f"{_HERE}.sessions:compact_session", "Summarise the old turns of a session."),

@@ -24,7 +24,7 @@ def open_conversation(ctx: click.Context, *, continues: bool, plain: bool) -> No
     if terminal and not plain and not is_dumb():
         open_app(ctx.obj, continues=continues)
         return
-    from cleveragents.cli.conversation.talk import continue_latest, start_session
+    from cleveragents.cli.conversation.line_session import continue_latest, start_session
     from cleveragents.models.model.budget import BudgetLimits
 
     if continues:

@@ -65,9 +65,9 @@ def show_session(session: Session, session_id: str, output: Output) -> None:
     Example:
       agents session show 7QX2
     """
-    talks = session.client().conversations
-    found = talks.get(session_id)
-    turns = list(every(lambda after: talks.turns(found.id, after=after)))
+    conversations = session.client().conversations
+    found = conversations.get(session_id)
+    turns = list(every(lambda after: conversations.turns(found.id, after=after)))
     if output.machine_readable:
         output.record({**as_json(found), "turns": [as_json(turn) for turn in turns]})
         return
@@ -142,11 +142,11 @@ def delete_session(session: Session, session_id: str, yes: bool) -> None:
     from cleveragents.cli.plan.work import interactive
     from cleveragents.cli.prompts import ensure_confirmed
 
-    talks = session.client().conversations
-    found = talks.get(session_id)
+    conversations = session.client().conversations
+    found = conversations.get(session_id)
     if not yes and interactive():
         ensure_confirmed(f"Delete session {found.id} with its {found.turns} turns?")
-    talks.delete(found.id)
+    conversations.delete(found.id)
     progress(f"session {found.id} is deleted")
 
 

@@ -8,6 +8,8 @@ Text of models, files and other users is shown as it is: escapes, markup and lin
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -25,6 +27,7 @@ from textual.worker import Worker, WorkerState
 from cleveragents.cli.session import collect_often
 from cleveragents.cli.terminal_app.board import PlanBoard, PlanChosen
 from cleveragents.cli.terminal_app.conversation import ConversationPane, TurnEnded
+from cleveragents.cli.terminal_app.driver import TolerantDriver
 from cleveragents.cli.terminal_app.events import Batches, EventReader
 from cleveragents.cli.terminal_app.messages import PlanChanged
 from cleveragents.cli.terminal_app.notices import error_text, notify_error, pasted
@@ -101,30 +104,30 @@ class Home(Screen[None]):
         if plan is None:
             self.conversation.say("Nothing runs here.")
             return
-        talk = self.conversation
+        pane = self.conversation
 
         def pause() -> None:
-            talk.client.plans.pause(plan.id)
-            talk.say(f"Plan {plan.id} is paused. Type what to change, or open the plan to resume it.")
+            pane.client.plans.pause(plan.id)
+            pane.say(f"Plan {plan.id} is paused. Type what to change, or open the plan to resume it.")
 
-        talk.work(pause)
-        talk.prompt.area.focus()
+        pane.work(pause)
+        pane.prompt.area.focus()
 
     def _running_plan(self) -> PlanSummary | None:
-        plans, talk = self.board.plans, self.conversation.talk
-        started = () if talk is None else talk.plans
+        plans, session = self.board.plans, self.conversation.session
+        started = () if session is None else session.plans
         chosen = [self.board.plan_id] if self.board.has_focus else reversed(started)
         found = [plans[one] for one in chosen if one is not None and one in plans]
         return next((plan for plan in found if plan.status in _RUNNING), None)
 
     def on_turn_ended(self, event: TurnEnded) -> None:
         event.stop()
-        talk = self.conversation
+        pane = self.conversation
 
         def read() -> None:
-            talk.call_later(talk.know, talk.client.conversations.get(event.turn.conversation_id))
+            pane.call_later(pane.know, pane.client.conversations.get(event.turn.conversation_id))
 
-        talk.work(read)
+        pane.work(read)
 
 
 class TerminalApp(App[None]):
@@ -148,7 +151,7 @@ class TerminalApp(App[None]):
         prefix: str = "agents",
         run_plans: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(driver_class=TolerantDriver)
         self.client = client
         self.prefix = prefix
         self.board_reads = 0
@@ -171,6 +174,10 @@ class TerminalApp(App[None]):
         await super().on_event(event)
 
     async def on_mount(self) -> None:
+        if not self.is_headless:  # without handlers, a signal would leave the terminal in the mode of the app
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGHUP, signal.SIGTERM):
+                loop.add_signal_handler(number, self.exit, None, 128 + number)
         await self.push_screen(self.home)
         self.reload_board()
 
@@ -196,8 +203,8 @@ class TerminalApp(App[None]):
             from cleveragents.cli.terminal_app.commands import COMMANDS, run_command
 
             for one in COMMANDS:
-                talk, text = self._conversation, f"/{one.name}"
-                yield SystemCommand(text, one.help, lambda talk=talk, text=text: run_command(talk, text))
+                pane, text = self._conversation, f"/{one.name}"
+                yield SystemCommand(text, one.help, lambda pane=pane, text=text: run_command(pane, text))
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         if event.state is WorkerState.ERROR and event.worker.error is not None:

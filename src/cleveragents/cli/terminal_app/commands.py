@@ -30,24 +30,24 @@ class PromptCommand:
     run: Callable[[ConversationPane, str], None]
 
 
-def run_command(talk: ConversationPane, text: str) -> None:
+def run_command(pane: ConversationPane, text: str) -> None:
     """Run `/NAME ARGUMENT` or `!COMMAND`. A text that names no command returns to the prompt."""
     if text.startswith("!"):
-        _shell(talk, text)
+        _shell(pane, text)
         return
     name, _, argument = text[1:].partition(" ")
     found = next((one for one in COMMANDS if one.name == name), None)
     if found is None:
-        talk.say(f"Unknown command /{name}. /help lists the commands.", severity="warning")
-        talk.prompt.restore(text)
+        pane.say(f"Unknown command /{name}. /help lists the commands.", severity="warning")
+        pane.prompt.restore(text)
         return
-    found.run(talk, argument.strip())
+    found.run(pane, argument.strip())
 
 
-def _help(talk: ConversationPane, argument: str) -> None:
+def _help(pane: ConversationPane, argument: str) -> None:
     lines = [f"/{one.name.ljust(9)} {one.help}" for one in COMMANDS]
     lines += ["", *_KEYS]
-    talk.app.push_screen(Information("Commands and keys", "\n".join(lines)))
+    pane.app.push_screen(Information("Commands and keys", "\n".join(lines)))
 
 
 _KEYS = (
@@ -61,30 +61,30 @@ _KEYS = (
 )
 
 
-def _new(talk: ConversationPane, argument: str) -> None:
-    talk.call_later(talk.start_new)
+def _new(pane: ConversationPane, argument: str) -> None:
+    pane.call_later(pane.start_new)
 
 
-def _sessions(talk: ConversationPane, argument: str) -> None:
+def _sessions(pane: ConversationPane, argument: str) -> None:
     if argument:
-        talk.open(argument)
+        pane.open(argument)
         return
 
     def read() -> None:
-        found = talk.client.conversations.list(limit=20).items
+        found = pane.client.conversations.list(limit=20).items
         lines = [f"{one.id}  {one.turns} turns  {one.title}" for one in found]
         shown = "\n".join([*lines, "", "Open one with /sessions ID; the end of the id is enough."])
-        talk.call_later(talk.app.push_screen, Information("Sessions", shown if found else "No sessions yet."))
+        pane.call_later(pane.app.push_screen, Information("Sessions", shown if found else "No sessions yet."))
 
-    talk.work(read)
+    pane.work(read)
 
 
-def _plan(talk: ConversationPane, argument: str) -> None:
+def _plan(pane: ConversationPane, argument: str) -> None:
     if not argument:
-        talk.say("Name the goal: /plan GOAL", severity="warning")
-        talk.prompt.restore("/plan ")
+        pane.say("Name the goal: /plan GOAL", severity="warning")
+        pane.prompt.restore("/plan ")
         return
-    talk.send(f"/plan {argument}")
+    pane.send(f"/plan {argument}")
 
 
 def _attach(talk: ConversationPane, argument: str) -> None:
@@ -99,12 +99,12 @@ def _attach(talk: ConversationPane, argument: str) -> None:
         talk.detach()
 
 
-def _shell(talk: ConversationPane, text: str) -> None:
+def _shell(pane: ConversationPane, text: str) -> None:
     command = text[1:].strip()
     if not command:
-        talk.say("Name a command: !COMMAND runs it in a sandbox.", severity="warning")
+        pane.say("Name a command: !COMMAND runs it in a sandbox.", severity="warning")
         return
-    resource, repository = talk.place
+    resource, repository = pane.place
     request = PlanRequest(
         action="builtin/command",
         arguments={"argv": ["sh", "-c", command]},
@@ -114,62 +114,62 @@ def _shell(talk: ConversationPane, text: str) -> None:
     )
 
     def create() -> None:
-        plan = talk.client.plans.create(request)
-        talk.say(f"Plan {plan.id} is started. Review its result when it is ready.")
-        talk.post_message(PlanChosen(plan.id))
+        plan = pane.client.plans.create(request)
+        pane.say(f"Plan {plan.id} is started. Review its result when it is ready.")
+        pane.post_message(PlanChosen(plan.id))
 
-    talk.work(create, failed=lambda: talk.prompt.restore(text))
+    pane.work(create, failed=lambda: pane.prompt.restore(text))
 
 
-def _choose(talk: ConversationPane, argument: str, fits: Callable[[PlanSummary], bool], purpose: str) -> None:
+def _choose(pane: ConversationPane, argument: str, fits: Callable[[PlanSummary], bool], purpose: str) -> None:
     """Open the plan that the argument names, or the only fitting plan of the session or of the board."""
     if argument:
 
         def read() -> None:
-            talk.post_message(PlanChosen(talk.client.plans.summary(argument).id))
+            pane.post_message(PlanChosen(pane.client.plans.summary(argument).id))
 
-        talk.work(read)
+        pane.work(read)
         return
-    plans = [plan for plan in talk.screen.query_one(PlanBoard).plans.values() if fits(plan)]
-    started = () if talk.talk is None else talk.talk.plans
+    plans = [plan for plan in pane.screen.query_one(PlanBoard).plans.values() if fits(plan)]
+    started = () if pane.session is None else pane.session.plans
     found = [plan for plan in plans if plan.id in started] or plans
     if len(found) == 1:
-        talk.post_message(PlanChosen(found[0].id))
+        pane.post_message(PlanChosen(found[0].id))
     elif found:
-        talk.say(f"{len(found)} plans {purpose}. Choose one on the board, or name it.", severity="warning")
+        pane.say(f"{len(found)} plans {purpose}. Choose one on the board, or name it.", severity="warning")
     else:
-        talk.say(f"No plans {purpose}.", severity="warning")
+        pane.say(f"No plans {purpose}.", severity="warning")
 
 
-def _apply(talk: ConversationPane, argument: str) -> None:
-    _choose(talk, argument, _has_result, "have a result to apply")
+def _apply(pane: ConversationPane, argument: str) -> None:
+    _choose(pane, argument, _has_result, "have a result to apply")
 
 
 def _has_result(plan: PlanSummary) -> bool:
     return plan.needs == "review" or (plan.needs is not None and plan.phase is Phase.APPLY)
 
 
-def _undo(talk: ConversationPane, argument: str) -> None:
-    _choose(talk, argument, lambda plan: plan.state is PlanState.APPLIED, "can be undone")
+def _undo(pane: ConversationPane, argument: str) -> None:
+    _choose(pane, argument, lambda plan: plan.state is PlanState.APPLIED, "can be undone")
 
 
-def _open(talk: ConversationPane, argument: str) -> None:
-    _choose(talk, argument, lambda plan: plan.needs is not None, "need you")
+def _open(pane: ConversationPane, argument: str) -> None:
+    _choose(pane, argument, lambda plan: plan.needs is not None, "need you")
 
 
-def _plans(talk: ConversationPane, argument: str) -> None:
-    talk.screen.query_one(PlanBoard).focus()
+def _plans(pane: ConversationPane, argument: str) -> None:
+    pane.screen.query_one(PlanBoard).focus()
 
 
-def _model(talk: ConversationPane, argument: str) -> None:
+def _model(pane: ConversationPane, argument: str) -> None:
     if argument:
-        talk.call_later(talk.start_new, model=argument)
-        talk.say(f"The next message starts a new session with {argument}.")
+        pane.call_later(pane.start_new, model=argument)
+        pane.say(f"The next message starts a new session with {argument}.")
         return
 
     def read() -> None:
-        known = [one.model for one in talk.client.models.list().items if one.key != "missing"]
-        now = talk.request.model or "the default model"
+        known = [one.model for one in pane.client.models.list().items if one.key != "missing"]
+        now = pane.request.model or "the default model"
         lines = [
             f"This session uses {now}.",
             "",
@@ -177,19 +177,19 @@ def _model(talk: ConversationPane, argument: str) -> None:
             "",
             "/model NAME starts a session with it.",
         ]
-        talk.call_later(talk.app.push_screen, Information("Models", "\n".join(lines)))
+        pane.call_later(pane.app.push_screen, Information("Models", "\n".join(lines)))
 
-    talk.work(read)
+    pane.work(read)
 
 
-def _budget(talk: ConversationPane, argument: str) -> None:
-    known = talk.talk
+def _budget(pane: ConversationPane, argument: str) -> None:
+    known = pane.session
     if known is None:
-        talk.say("The session has spent nothing yet.")
+        pane.say("The session has spent nothing yet.")
         return
 
     def read() -> None:
-        view = talk.client.conversations.get(known.id)
+        view = pane.client.conversations.get(known.id)
         spent = "unknown" if view.usd is None else f"${view.usd:.4f}"
         limits = view.limits
         lines = [
@@ -200,73 +200,73 @@ def _budget(talk: ConversationPane, argument: str) -> None:
             "",
             "Plans have budgets of their own: open a plan to see and raise its budget.",
         ]
-        talk.call_later(talk.app.push_screen, Information("Budget", "\n".join(lines)))
+        pane.call_later(pane.app.push_screen, Information("Budget", "\n".join(lines)))
 
-    talk.work(read)
+    pane.work(read)
 
 
 def _of(limit: float | None) -> str:
     return "" if limit is None else f" of {limit:,}"
 
 
-def _context(talk: ConversationPane, argument: str) -> None:
+def _context(pane: ConversationPane, argument: str) -> None:
     if not argument:
-        talk.say("Name what to look for: /context QUESTION", severity="warning")
-        talk.prompt.restore("/context ")
+        pane.say("Name what to look for: /context QUESTION", severity="warning")
+        pane.prompt.restore("/context ")
         return
-    resource, repository = talk.place
+    resource, repository = pane.place
 
     def read() -> None:
         place = None if resource is not None else Path(repository)
-        found = talk.client.context.ask(
+        found = pane.client.context.ask(
             argument, resource=resource, repository=place, fragments=False, rerank=False
         )
         lines = [f"{one.path}  {one.score:.2f}" for one in found.ranking[:_MOST_FILES]]
         shown = "\n".join(lines) or "No file matches."
-        talk.call_later(talk.app.push_screen, Information("Relevant files", shown))
+        pane.call_later(pane.app.push_screen, Information("Relevant files", shown))
 
-    talk.say("Searching…")
-    talk.work(read)
+    pane.say("Searching…")
+    pane.work(read)
 
 
-def _compact(talk: ConversationPane, argument: str) -> None:
-    known = talk.talk
+def _compact(pane: ConversationPane, argument: str) -> None:
+    known = pane.session
     if known is None:
-        talk.say("Nothing to summarise.")
+        pane.say("Nothing to summarise.")
         return
 
     def call() -> None:
-        found = talk.client.conversations.compact(known.id)
+        found = pane.client.conversations.compact(known.id)
         last = found.compacted
-        talk.say(f"Turns up to {last} are summarised." if last else "Nothing to summarise.")
+        pane.say(f"Turns up to {last} are summarised." if last else "Nothing to summarise.")
 
-    talk.work(call)
+    pane.work(call)
 
 
-def _fork(talk: ConversationPane, argument: str) -> None:
-    known = talk.talk
+def _fork(pane: ConversationPane, argument: str) -> None:
+    known = pane.session
     if known is None:
-        talk.say("There is no session to copy yet.")
+        pane.say("There is no session to copy yet.")
         return
 
     def copy() -> None:
-        talk.call_later(talk.open, talk.client.conversations.fork(known.id).id)
+        pane.call_later(pane.open, pane.client.conversations.fork(known.id).id)
 
-    talk.work(copy)
+    pane.work(copy)
 
 
-def _init(talk: ConversationPane, argument: str) -> None:
-    talk.say(
+def _init(pane: ConversationPane, argument: str) -> None:
+    pane.say(
         "Quit, run `agents init` in a shell, then start agents again: it asks for the key of a provider."
     )
 
 
-def _theme(talk: ConversationPane, argument: str) -> None:
-    talk.app.action_change_theme()
+def _theme(pane: ConversationPane, argument: str) -> None:
+    pane.app.action_change_theme()
 
 
-def _quit(talk: ConversationPane, argument: str) -> None:
-    talk.app.exit()
+def _quit(pane: ConversationPane, argument: str) -> None:
+    pane.app.exit()
 
 
 COMMANDS = (

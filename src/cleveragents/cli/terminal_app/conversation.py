@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["ConversationPane", "TurnEnded"]
 
 _SHOWN_TURNS = 30
+"""Older turns are not on the screen; `agents session show` shows them."""
 _NOTICE_SECONDS, _ERROR_SECONDS = 6.0, 12.0
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 15.0
@@ -76,7 +77,7 @@ class ConversationPane(Vertical):
         super().__init__(id="conversation")
         self.client = client
         self.request = request
-        self.talk: ConversationView | None = None
+        self.session: ConversationView | None = None
         self.running = False
         self._attached: Sequence[Attachment] = ()  # the files of the next message
         self._files = files
@@ -101,9 +102,9 @@ class ConversationPane(Vertical):
     @property
     def place(self) -> tuple[str | None, str | os.PathLike[str]]:
         """The registered resource of the session, if it has one, and its repository or directory."""
-        if self.talk is None:
+        if self.session is None:
             return self.request.resource, self.request.repository
-        return self.talk.resource_name, self.talk.resource
+        return self.session.resource_name, self.session.resource
 
     def on_mount(self) -> None:
         self.query_one("#turns").anchor()
@@ -158,32 +159,32 @@ class ConversationPane(Vertical):
         """Open another session and follow its turn, if one runs. On this machine, its queued plans start."""
 
         def read() -> None:
-            talk = self.client.conversations.get(session_id)
-            after = str(max(0, talk.turns - _SHOWN_TURNS))
-            turns = self.client.conversations.turns(talk.id, limit=_SHOWN_TURNS, after=after).items
-            self.call_later(self._opened, talk, turns)
+            session = self.client.conversations.get(session_id)
+            after = str(max(0, session.turns - _SHOWN_TURNS))
+            turns = self.client.conversations.turns(session.id, limit=_SHOWN_TURNS, after=after).items
+            self.call_later(self._opened, session, turns)
             if self._run_plans is not None:
-                self._run_plans(talk.plans)
+                self._run_plans(session.plans)
 
         self.work(read)
 
-    async def _opened(self, talk: ConversationView, turns: Sequence[TurnView]) -> None:
+    async def _opened(self, session: ConversationView, turns: Sequence[TurnView]) -> None:
         from cleveragents.cli.terminal_app.turn_block import TurnBlock, ended_text
 
-        self.talk, self.running = talk, False
+        self.session, self.running = session, False
         await self._clear()
         blocks = [TurnBlock(one.question, one.answer, ended_text(one)) for one in turns]
         if turns and turns[-1].state is TurnState.RUNNING:
             blocks[-1] = TurnBlock(turns[-1].question)
         await self.query_one("#turns").mount_all(blocks)
         if turns and turns[-1].state is TurnState.RUNNING:
-            self._follow(talk, blocks[-1])
+            self._follow(session, blocks[-1])
 
     async def start_new(self, *, model: str | None = None) -> None:
         """Leave the session; the next message starts a new session with this model."""
         if model is not None:
             self.request = replace(self.request, model=model)
-        self.talk, self.running = None, False
+        self.session, self.running = None, False
         await self._clear()
 
     async def _clear(self) -> None:
@@ -196,7 +197,7 @@ class ConversationPane(Vertical):
         event.stop()
         if event.text.startswith(("/", "!")):
             run_command(self, event.text)
-        elif event.text or (self.talk is not None and not self.running):
+        elif event.text or (self.session is not None and not self.running):
             self.send(event.text)
 
     def send(self, text: str) -> None:
@@ -209,15 +210,17 @@ class ConversationPane(Vertical):
             return
         self.running = True
         self.query_one("#activity", Static).update("sending…")
-        talk, request, visit = self.talk, self.request, self._visit
+        session, request, visit = self.session, self.request, self._visit
         attached, self._attached = (self._attached, ()) if text else ((), self._attached)
 
         def call() -> None:
-            talks = self.client.conversations
-            opened = talk or talks.create(request)
-            if talk is None:
+            sessions = self.client.conversations
+            opened = session or sessions.create(request)
+            if session is None:
                 self.call_later(self._created, visit, opened)
-            turn = talks.send(opened.id, text, attachments=attached) if text else talks.resume(opened.id)
+            turn = (
+                sessions.send(opened.id, text, attachments=attached) if text else sessions.resume(opened.id)
+            )
             self.call_later(self._begin, visit, opened, turn)
 
         def failed() -> None:
@@ -239,28 +242,30 @@ class ConversationPane(Vertical):
         self._attached = ()
         self.say("Your next message has no attachments.")
 
-    def know(self, talk: ConversationView) -> None:
+    def know(self, session: ConversationView) -> None:
         """Remember the session as it is now, unless the user left it."""
-        if self.talk is not None and self.talk.id == talk.id:
-            self.talk = talk
+        if self.session is not None and self.session.id == session.id:
+            self.session = session
 
-    def _created(self, visit: int, talk: ConversationView) -> None:
+    def _created(self, visit: int, session: ConversationView) -> None:
         if visit == self._visit:
-            self.talk = talk
+            self.session = session
 
-    async def _begin(self, visit: int, talk: ConversationView, turn: TurnView) -> None:
+    async def _begin(self, visit: int, session: ConversationView, turn: TurnView) -> None:
         from cleveragents.cli.terminal_app.turn_block import TurnBlock  # Markdown takes time to load
 
         if visit != self._visit:
             return  # the user left the session while the message was sent
-        block = TurnBlock(turn.question)
-        await self.query_one("#turns").mount(block)
-        self._follow(talk, block)
+        block, turns = TurnBlock(turn.question), self.query_one("#turns")
+        await turns.mount(block)
+        for old in turns.children[:-_SHOWN_TURNS]:  # they would take memory for as long as the app runs
+            await old.remove()
+        self._follow(session, block)
 
-    def _follow(self, talk: ConversationView, block: TurnBlock) -> None:
+    def _follow(self, session: ConversationView, block: TurnBlock) -> None:
         self.running, self._block = True, block
         self.query_one("#activity", Static).update("thinking… Esc stops the answer")
-        self.work(lambda: self._watch(talk.id, block))
+        self.work(lambda: self._watch(session.id, block))
 
     def _watch(self, session_id: str, block: TurnBlock) -> None:
         """Pass the output of the turn on, then its end, until the app shows another session. Runs on a
@@ -317,11 +322,11 @@ class ConversationPane(Vertical):
 
     def stop(self) -> bool:
         """Stop the running turn, and return whether one runs."""
-        talk = self.talk
-        if not self.running or talk is None:
+        session = self.session
+        if not self.running or session is None:
             return False
         self.query_one("#activity", Static).update("stopping…")
-        self.work(lambda: self._stop(talk.id))
+        self.work(lambda: self._stop(session.id))
         return True
 
     def _stop(self, session_id: str) -> None:

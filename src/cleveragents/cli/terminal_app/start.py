@@ -43,8 +43,8 @@ def open_app(session: Session, *, continues: bool) -> None:
     With `continues`, the app shows the latest session of the repository. Raises `click.UsageError` if there
     is none.
     """
+    from cleveragents.cli.conversation.line_session import latest_session
     from cleveragents.cli.conversation.place import new_request
-    from cleveragents.cli.conversation.talk import latest_session
     from cleveragents.cli.servers import prefix_of, selected_url
     from cleveragents.cli.terminal_app.app import TerminalApp
 
@@ -70,6 +70,8 @@ def open_app(session: Session, *, continues: bool) -> None:
         if runner is not None:
             runner.failed = app.report
         app.run()
+    if app.return_code:  # a signal, or an error of the app
+        context.exit(app.return_code)
 
 
 def _plan_runner(session: Session) -> PlanRunner:

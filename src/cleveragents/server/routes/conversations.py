@@ -1,4 +1,4 @@
-"""Routes of conversations: talks with an assistant about a repository."""
+"""Routes of conversations: sessions with an assistant about a repository."""
 
 from __future__ import annotations
 
@@ -197,9 +197,9 @@ def get_turn_output(
     limit: Limit = 500,
 ) -> TurnOutputPage:
     """Return the output of a conversation as it arrives. Old output is dropped; answers stay in the turns."""
-    talks = client.conversations
-    items = talks.output(conversation_id, after=after, limit=limit)
-    return TurnOutputPage(items=items, begins=talks.begins(conversation_id))
+    conversations = client.conversations
+    items = conversations.output(conversation_id, after=after, limit=limit)
+    return TurnOutputPage(items=items, begins=conversations.begins(conversation_id))
 
 
 @router.get("/conversations/{conversation_id}/file", operation_id="getConversationFile")

@@ -30,7 +30,7 @@ def turn(session_id: str, question: str, state: TurnState) -> TurnView:
     )  # fmt: skip
 
 
-class Talks:
+class GatedSessions:
     """Sessions whose calls wait for the test, and whose output fails if the test says so."""
 
     def __init__(self) -> None:
@@ -76,11 +76,13 @@ class Talks:
 
 
 def drive(
-    talks: Talks, play: Callable[[Pilot[None], TerminalApp], Awaitable[None]], session_id: str | None = None
+    sessions: GatedSessions,
+    play: Callable[[Pilot[None], TerminalApp], Awaitable[None]],
+    session_id: str | None = None,
 ) -> None:
     nothing = SimpleNamespace(items=())
     client: Any = SimpleNamespace(
-        conversations=talks,
+        conversations=sessions,
         plans=SimpleNamespace(list=lambda **_: nothing),
         events=SimpleNamespace(list=lambda **_: nothing, follow=lambda **_: iter(())),
         close=lambda: None,
@@ -92,7 +94,7 @@ def drive(
             try:
                 await play(pilot, app)
             finally:
-                for event in (talks.sending, talks.more, talks.ending):
+                for event in (sessions.sending, sessions.more, sessions.ending):
                     event.set()
 
     asyncio.run(run())
@@ -103,61 +105,61 @@ def answers(app: TerminalApp) -> list[str]:
 
 
 def test_a_message_that_is_sent_after_new_does_not_return() -> None:
-    talks = Talks()
+    sessions = GatedSessions()
 
     async def play(pilot: Pilot[None], app: TerminalApp) -> None:
-        talk = app.home.conversation
-        talk.send("first")
-        await until(pilot, lambda: talks.sent == ["first"])
-        await talk.start_new()
-        talks.sending.set()
+        pane = app.home.conversation
+        pane.send("first")
+        await until(pilot, lambda: sessions.sent == ["first"])
+        await pane.start_new()
+        sessions.sending.set()
         await app.workers.wait_for_complete()
         await pilot.pause()
-        assert (talk.talk, talk.running, answers(app)) == (None, False, [])
-        talks.more.set()
-        talks.ending.set()
-        talk.send("second")
-        await until(pilot, lambda: answers(app) == ["one two "] and not talk.running)
-        assert talk.talk is not None
-        assert (talk.talk.id, talks.sent) == ("S2", ["first", "second"])
-        talk.know(talks.get("S1"))
-        assert talk.talk.id == "S2"
+        assert (pane.session, pane.running, answers(app)) == (None, False, [])
+        sessions.more.set()
+        sessions.ending.set()
+        pane.send("second")
+        await until(pilot, lambda: answers(app) == ["one two "] and not pane.running)
+        assert pane.session is not None
+        assert (pane.session.id, sessions.sent) == ("S2", ["first", "second"])
+        pane.know(sessions.get("S1"))
+        assert pane.session.id == "S2"
 
-    drive(talks, play)
+    drive(sessions, play)
 
 
 def test_a_session_that_is_opened_twice_shows_its_output_once() -> None:
-    talks = Talks()
+    sessions = GatedSessions()
 
     async def play(pilot: Pilot[None], app: TerminalApp) -> None:
-        talk = app.home.conversation
+        pane = app.home.conversation
         await until(pilot, lambda: answers(app) == ["one "])
-        talk.open("S")
-        await until(pilot, lambda: talks.watched == 2 and answers(app) == ["one "])
-        talks.more.set()
-        await until(pilot, lambda: talks.closed == 1)  # the first watcher ends before the turn does
+        pane.open("S")
+        await until(pilot, lambda: sessions.watched == 2 and answers(app) == ["one "])
+        sessions.more.set()
+        await until(pilot, lambda: sessions.closed == 1)  # the first watcher ends before the turn does
         await until(pilot, lambda: answers(app) == ["one two "])
-        talks.ending.set()
-        await until(pilot, lambda: not talk.running)
+        sessions.ending.set()
+        await until(pilot, lambda: not pane.running)
         assert answers(app) == ["one two "]
 
-    drive(talks, play, session_id="S")
+    drive(sessions, play, session_id="S")
 
 
 def test_an_unexpected_error_leaves_a_prompt_that_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # the details of the error go here
-    talks = Talks()
-    talks.failure = OSError("disk I/O error")
-    talks.sending.set()
+    sessions = GatedSessions()
+    sessions.failure = OSError("disk I/O error")
+    sessions.sending.set()
 
     async def play(pilot: Pilot[None], app: TerminalApp) -> None:
-        talk = app.home.conversation
-        talk.send("first")
+        pane = app.home.conversation
+        pane.send("first")
         await until(pilot, lambda: any("OSError" in one.message for one in app._notifications))
-        await until(pilot, lambda: not talk.running)
+        await until(pilot, lambda: not pane.running)
 
-    drive(talks, play)
+    drive(sessions, play)
     (log,) = tmp_path.iterdir()
     assert "disk I/O error" in log.read_text()

@@ -76,3 +76,20 @@ def test_a_thousand_events_a_second_do_not_flicker() -> None:
             assert plans.reads < 2 * (4 * seconds + 3)
 
     asyncio.run(run(), debug=False)  # the debug mode of the other tests costs more than the app
+
+
+def test_old_turns_leave_the_screen() -> None:
+    sessions = FedSessions()
+
+    async def run() -> None:
+        app = TerminalApp(client_of(ShownPlans(), FedEvents(), sessions), ConversationRequest())
+        async with app.run_test() as pilot:
+            for number in range(1, 34):
+                app.home.conversation.send(f"question {number}")
+                sessions.queue.put(f"answer {number}")
+                sessions.queue.put(None)
+                await until(pilot, lambda: not app.home.conversation.running)
+            answers = [block.answer for block in app.home.query(TurnBlock)]
+            assert answers == [f"answer {number}" for number in range(4, 34)]
+
+    asyncio.run(run())

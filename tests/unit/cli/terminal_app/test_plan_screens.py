@@ -30,6 +30,7 @@ from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.model.status import PlanStatus
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
 from tests.cli_bench import paint_shop, use_home
+from tests.terminal_bench import text_of
 
 QUICK = ("worker.poll_seconds=0.02", "sandbox.isolation=off", "worker.cancel_grace_seconds=1.0")
 ESCAPE = "\x1b]0;owned\x07\x1b[31m[bold red]\u202e"
@@ -100,12 +101,6 @@ async def dialog(pilot: Pilot[None]) -> ActionDialog:
     await pilot.pause()
     assert isinstance(pilot.app.screen, ActionDialog)
     return pilot.app.screen
-
-
-def text_of(screen: Screen[Any]) -> str:
-    """Return everything that the screen shows."""
-    lines = screen._compositor.render_strips()
-    return "\n".join("".join(segment.text for segment in line) for line in lines)
 
 
 def notices(pilot: Pilot[None]) -> str:

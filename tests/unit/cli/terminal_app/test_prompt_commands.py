@@ -59,8 +59,8 @@ async def says(pilot: Pilot[None], app: TerminalApp, text: str, wanted: str) -> 
 
 def test_commands_before_the_first_message(client: Client) -> None:
     async def play(pilot: Pilot[None], app: TerminalApp) -> None:
-        talk = app.home.conversation
-        await until(pilot, lambda: bool(talk.prompt.files))
+        pane = app.home.conversation
+        await until(pilot, lambda: bool(pane.prompt.files))
         await shows(pilot, app, "/sessions", "No sessions yet.")
         await shows(pilot, app, "/model", "/model NAME")
         await shows(pilot, app, "/context colour", "src/paint.py")
@@ -80,29 +80,29 @@ def test_commands_before_the_first_message(client: Client) -> None:
         await run(pilot, app, "/plans")
         await until(pilot, lambda: app.home.board.has_focus)
         await pilot.press("f2")
-        await until(pilot, lambda: talk.prompt.area.has_focus)
+        await until(pilot, lambda: pane.prompt.area.has_focus)
 
     drive(client, play)
 
 
 def test_commands_of_a_session(client: Client) -> None:
     async def play(pilot: Pilot[None], app: TerminalApp) -> None:
-        talk = app.home.conversation
+        pane = app.home.conversation
         await run(pilot, app, "hello")
-        await until(pilot, lambda: bool(app.home.query(TurnBlock)) and not talk.running)
-        assert talk.talk is not None
-        first = talk.talk.id
+        await until(pilot, lambda: bool(app.home.query(TurnBlock)) and not pane.running)
+        assert pane.session is not None
+        first = pane.session.id
         await shows(pilot, app, "/budget", "model calls  1")
         await shows(pilot, app, "/sessions", first)
         await says(pilot, app, "/compact", "Nothing to summarise.")
         await run(pilot, app, "/fork")
-        await until(pilot, lambda: talk.talk is not None and talk.talk.id != first)
+        await until(pilot, lambda: pane.session is not None and pane.session.id != first)
         await run(pilot, app, f"/sessions {first}")
-        await until(pilot, lambda: talk.talk is not None and talk.talk.id == first)
+        await until(pilot, lambda: pane.session is not None and pane.session.id == first)
         await until(pilot, lambda: [one.answer.strip() for one in app.home.query(TurnBlock)] == ["Hello."])
         await says(pilot, app, "/model scripted/other", "new session with scripted/other")
-        await until(pilot, lambda: talk.talk is None)
-        assert talk.request.model == "scripted/other"
+        await until(pilot, lambda: pane.session is None)
+        assert pane.request.model == "scripted/other"
 
     drive(client, play)
 
@@ -153,13 +153,13 @@ def test_commands_use_the_repository_of_the_opened_session(client: Client, tmp_p
     session = client.conversations.create(ConversationRequest(repository=other))
 
     async def play(pilot: Pilot[None], app: TerminalApp) -> None:
-        talk = app.home.conversation
-        talk.open(session.id)
-        await until(pilot, lambda: talk.talk is not None)
+        pane = app.home.conversation
+        pane.open(session.id)
+        await until(pilot, lambda: pane.session is not None)
         await shows(pilot, app, "/context colour only here", "only-here.txt")
         await run(pilot, app, "/plan Paint it red")
-        await until(pilot, lambda: len(client.plans.list().items) == 1 and not talk.running)
-        await until(pilot, lambda: talk.talk is not None and len(talk.talk.plans) == 1)
+        await until(pilot, lambda: len(client.plans.list().items) == 1 and not pane.running)
+        await until(pilot, lambda: pane.session is not None and len(pane.session.plans) == 1)
         await run(pilot, app, "!true")
         await until(pilot, lambda: isinstance(app.screen, PlanScreen))
         assert [plan.resource for plan in client.plans.list().items] == [str(other)] * 2
@@ -227,7 +227,7 @@ def test_plain_talks_line_by_line(
 ) -> None:
     with shop_client(tmp_path, monkeypatch, RULES), command_line(monkeypatch, capfd) as agents:
         ended = agents("--plain", typed="hello\n/quit\n")
-        assert (ended.code, "Hello." in ended.out) == (0, True)
+        assert (ended.code, ended.out) == (0, "> Hello.\n\n> ")
         assert "takes no command" in agents("--plain", "plan", "list").err
         assert "missing command" in agents("--set", "log.level=info").err
 

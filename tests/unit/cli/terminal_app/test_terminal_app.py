@@ -50,30 +50,30 @@ async def type_in(pilot: Pilot[None], app: TerminalApp, text: str) -> None:
 def test_an_answer_is_streamed_and_its_escapes_are_inert(client: Client) -> None:
     async def play(pilot: Pilot[None], app: TerminalApp) -> None:
         await type_in(pilot, app, "colour")
-        talk = app.home.conversation
-        await until(pilot, lambda: bool(app.home.query(TurnBlock)) and not talk.running)
+        pane = app.home.conversation
+        await until(pilot, lambda: bool(app.home.query(TurnBlock)) and not pane.running)
         (block,) = app.home.query(TurnBlock)
         assert block.answer.strip() == "In `src/paint.py:1`.\\x1b[2J [red]no[/red] List<String>"
         assert "\x1b[2J" not in app.export_screenshot()
-        assert talk.talk is not None
-        assert client.conversations.get(talk.talk.id).turns == 1
+        assert pane.session is not None
+        assert client.conversations.get(pane.session.id).turns == 1
 
     drive(client, play)
 
 
 def test_esc_stops_the_answer_and_the_next_message_redirects_it(client: Client) -> None:
     async def play(pilot: Pilot[None], app: TerminalApp) -> None:
-        talk = app.home.conversation
+        pane = app.home.conversation
         await type_in(pilot, app, "hang")
         await until(pilot, lambda: bool(app.home.query(TurnBlock)))
         await type_in(pilot, app, "meanwhile")
-        assert talk.prompt.text == "meanwhile"  # a text that cannot be sent yet stays
+        assert pane.prompt.text == "meanwhile"  # a text that cannot be sent yet stays
         await pilot.press("escape")
-        await until(pilot, lambda: not talk.running)
+        await until(pilot, lambda: not pane.running)
         await pilot.press("enter")
-        await until(pilot, lambda: len(app.home.query(TurnBlock)) == 2 and not talk.running)
-        assert talk.talk is not None
-        states = [turn.state for turn in client.conversations.turns(talk.talk.id).items]
+        await until(pilot, lambda: len(app.home.query(TurnBlock)) == 2 and not pane.running)
+        assert pane.session is not None
+        states = [turn.state for turn in client.conversations.turns(pane.session.id).items]
         assert states == [TurnState.STOPPED, TurnState.ANSWERED]
 
     drive(client, play)
@@ -214,10 +214,10 @@ def test_ctrl_c_quits_when_pressed_twice(client: Client) -> None:
 
 def test_the_board_is_above_the_conversation_in_a_narrow_terminal(client: Client) -> None:
     async def play(pilot: Pilot[None], app: TerminalApp) -> None:
-        talk = app.home.conversation
-        await until(pilot, lambda: talk.region.width == 60)
-        assert talk.region.y >= app.home.query_one(OptionList).region.bottom
+        pane = app.home.conversation
+        await until(pilot, lambda: pane.region.width == 60)
+        assert pane.region.y >= app.home.query_one(OptionList).region.bottom
         await pilot.resize_terminal(100, 30)
-        await until(pilot, lambda: talk.region.x > 0)
+        await until(pilot, lambda: pane.region.x > 0)
 
     drive(client, play, size=(60, 24))

@@ -6,20 +6,26 @@ import asyncio
 import fcntl
 import os
 import pty
+import signal
 import struct
 import sys
 import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from cleveragents.api.client import LocalClient
+from cleveragents.api.client import LocalClient, connect
 from cleveragents.api.conversations.client import ConversationRequest
 from cleveragents.api.plans.request import PlanRequest
 from cleveragents.cli.terminal_app.app import TerminalApp
 from cleveragents.cli.terminal_app.plan_runner import PlanRunner
+from cleveragents.plans.background_logs import is_in_background
 from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.model.status import PlanStatus
 from tests.cli_bench import paint_shop, use_home
+from tests.conditions import wait_until
 from tests.fork_server import Forked
 from tests.terminal_bench import shop_client, until
 
@@ -34,10 +40,9 @@ def read_until(terminal: int, wanted: bytes) -> bytes:
     return seen
 
 
-def test_agents_opens_the_app_and_ctrl_c_twice_quits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = paint_shop(tmp_path / "shop")
-    use_home(monkeypatch, tmp_path, tmp_path / "state")
-    monkeypatch.setenv("TERM", "xterm-256color")
+@contextmanager
+def app_on_terminal(root: Path) -> Iterator[tuple[Forked, int]]:
+    """Run `agents` on a terminal of 80 columns until it shows the board."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
@@ -45,14 +50,73 @@ def test_agents_opens_the_app_and_ctrl_c_twice_quits(tmp_path: Path, monkeypatch
         try:
             os.close(theirs)
             read_until(ours, b"No plans yet")
-            os.write(ours, b"\x03")
-            read_until(ours, b"again to quit")
-            os.write(ours, b"\x03")
-            read_until(ours, b"\x1b[?1049l")  # the terminal shows what it showed before
-            assert process.wait(60) == 0
+            yield process, ours
         finally:
             process.kill()
             os.close(ours)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    use_home(monkeypatch, tmp_path, tmp_path / "state")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    return paint_shop(tmp_path / "shop")
+
+
+def quit_app(process: Forked, terminal: int) -> None:
+    os.write(terminal, b"\x03")
+    read_until(terminal, b"again to quit")
+    os.write(terminal, b"\x03")
+    read_until(terminal, b"\x1b[?1049l")  # the terminal shows what it showed before
+    assert process.wait(60) == 0
+
+
+def test_agents_opens_the_app_and_ctrl_c_twice_quits(root: Path) -> None:
+    with app_on_terminal(root) as (process, terminal):
+        quit_app(process, terminal)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_signal_restores_the_terminal_and_leaves_plans_running(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    monkeypatch.setenv("CLEVERAGENTS_PLAN_PROFILE", "full-auto")
+    monkeypatch.setenv("CLEVERAGENTS_SANDBOX_ISOLATION", "off")
+    with app_on_terminal(root) as (process, terminal), connect(directory=root) as client:
+        raw = termios.tcgetattr(terminal)[3]
+        os.write(terminal, b"!sleep 600\r")
+        wait_until(lambda: [one.status for one in client.plans.list().items] == [PlanStatus.RUNNING])
+        process.send_signal(number)
+        read_until(terminal, b"\x1b[?25h")  # the cursor is visible
+        assert process.wait(60) == 128 + number
+        cooked = termios.tcgetattr(terminal)[3]
+        assert (raw & termios.ECHO, cooked & termios.ECHO) == (0, termios.ECHO)
+        (plan,) = client.plans.list().items
+        assert (plan.status, is_in_background(tmp_path / "state", plan.id)) == (PlanStatus.RUNNING, True)
+        client.plans.cancel(plan.id)
+        wait_until(lambda: not is_in_background(tmp_path / "state", plan.id))
+
+
+def test_a_closed_terminal_ends_the_app(root: Path) -> None:
+    ours, theirs = pty.openpty()
+    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    program = [sys.executable, "-m", "cleveragents"]
+    with Forked(program, cwd=root, start_new_session=True, **streams) as process:
+        os.close(theirs)
+        read_until(ours, b"No plans yet")
+        os.close(ours)
+        process.send_signal(signal.SIGHUP)  # the kernel sends it to the processes of a lost terminal
+        assert process.wait(60) != 0
+
+
+def test_input_that_is_not_utf_8_does_not_end_the_app(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
+    with app_on_terminal(root) as (process, terminal):
+        os.write(terminal, b"caf\xe9 au lait")
+        read_until(terminal, b"UTF-8")  # of the notice
+        os.write(terminal, b"\x1bOP")  # F1
+        read_until(terminal, b"Commands and keys")
+        quit_app(process, terminal)
 
 
 def test_a_plan_is_started_when_its_last_process_has_ended(

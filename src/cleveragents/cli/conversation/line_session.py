@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cleveragents.api.client import Client
     from cleveragents.models.model.attachment import Attachment
 
-__all__ = ["continue_latest", "latest_session", "resume_session", "start_session", "talk"]
+__all__ = ["continue_latest", "latest_session", "resume_session", "run_session", "start_session"]
 
 _PROMPT = "> "
 _HELP = """\
@@ -70,7 +70,7 @@ def start_session(
 
     client = session.client()
     request = new_request(session, client, directory, resource, model, given_limits(limits), profile)
-    talk(client, client.conversations.create(request).id)
+    run_session(client, client.conversations.create(request).id)
 
 
 @click.command("resume")
@@ -92,13 +92,13 @@ def resume_session(session: Session, session_id: str | None) -> None:
     if session_id is None:
         continue_latest(session, client)
     else:
-        talk(client, client.conversations.get(session_id).id)
+        run_session(client, client.conversations.get(session_id).id)
 
 
 def continue_latest(session: Session, client: Client | None = None) -> None:
     """Continue the latest session of the current repository. Raises `click.UsageError` if there is none."""
     client = client or session.client()
-    talk(client, latest_session(session, client))
+    run_session(client, latest_session(session, client))
 
 
 def latest_session(session: Session, client: Client) -> str:
@@ -116,7 +116,7 @@ def latest_session(session: Session, client: Client) -> str:
     return max(found, key=lambda one: one.updated).id
 
 
-def talk(client: Client, session_id: str) -> None:
+def run_session(client: Client, session_id: str) -> None:
     """Read messages and show the answers, until the input ends.
 
     An unknown command does not end the session. If the input is not a terminal, the exit code is then 2.

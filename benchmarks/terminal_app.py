@@ -1,0 +1,160 @@
+"""The terminal app: the time from an event to the screen, and its memory after an hour of streaming.
+
+    python -m benchmarks.terminal_app [--samples 100] [--events 200000] [--seconds 60]
+
+The app runs without a terminal, at 110 columns. The first part uses the real engine on a scratch repository:
+a plan is paused and resumed, and the time counts from the return of the call, after its commit, to the first
+paint of the board with the new status. In "at rest" nothing happens between two changes; "back to back" makes
+each change as soon as the one before is shown, so that it also waits for the least time between two readings
+of the list of plans. The second part feeds turns of 1,000 pieces, and as many events of plans, as fast as the
+app takes them, for at most `--seconds`, and prints the resident memory on the way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import RenderableType
+from textual.pilot import Pilot
+from textual.screen import Screen
+
+from cleveragents.api.client import Client, LocalClient, connect
+from cleveragents.api.conversations.client import ConversationRequest
+from cleveragents.api.plans.request import PlanRequest
+from cleveragents.cli.terminal_app.app import TerminalApp
+from cleveragents.plans.model.status import PlanStatus
+from tests.plan_bench import new_repository
+from tests.terminal_bench import until
+from tests.terminal_views import FedEvents, FedSessions, ShownPlans, client_of, event, plan
+
+__all__ = ["main"]
+
+_SIZE = (110, 40)
+_QUIET_SECONDS = 0.35
+_TURN = 1_000
+_PLANS = 15
+_CHANGES: tuple[tuple[Callable[[Client, str], object], PlanStatus], ...] = (
+    (lambda client, plan_id: client.plans.pause(plan_id), PlanStatus.PAUSED),
+    (lambda client, plan_id: client.plans.resume(plan_id), PlanStatus.QUEUED),
+)
+
+
+class _TimedApp(TerminalApp):
+    """The app, with the time of the first paint since a condition became true."""
+
+    shows: Callable[[], bool] = staticmethod(lambda: False)
+    painted: float | None = None
+
+    def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
+        super()._display(screen, renderable)
+        if renderable is not None and self.painted is None and self.shows():
+            self.painted = time.perf_counter()
+
+
+async def _timed(
+    pilot: Pilot[None], app: _TimedApp, act: Callable[[], object], shows: Callable[[], bool]
+) -> float:
+    """Return the seconds from the end of the call to the first paint with its effect."""
+
+    def call() -> float:
+        act()
+        return time.perf_counter()
+
+    app.painted, app.shows = None, shows
+    committed = await asyncio.to_thread(call)
+    await until(pilot, lambda: app.painted is not None)
+    return max(0.0, (app.painted or 0.0) - committed)
+
+
+async def _latencies(client: Client, samples: int, pause: float) -> list[float]:
+    arguments = {"pattern": "colour", "replacement": "color"}
+    app, found = _TimedApp(client, ConversationRequest(repository=".")), list[float]()
+    async with app.run_test(size=_SIZE) as pilot:
+        request = PlanRequest(action="builtin/replace", arguments=arguments)
+        plan_id = (await asyncio.to_thread(client.plans.create, request)).id
+        await until(pilot, lambda: plan_id in app.home.board.plans)
+        for number in range(samples):
+            act, wanted = _CHANGES[number % 2]
+            await pilot.pause(pause)
+            found.append(
+                await _timed(
+                    pilot,
+                    app,
+                    lambda act=act: act(client, plan_id),
+                    lambda wanted=wanted: app.home.board.plans[plan_id].status is wanted,
+                )
+            )
+    return found
+
+
+def _engine(samples: int) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        os.environ |= {"HOME": place, "XDG_DATA_HOME": f"{place}/data", "XDG_CONFIG_HOME": f"{place}/config"}
+        root = new_repository(Path(place) / "shop")
+        os.chdir(root)
+        with connect(directory=root) as client:
+            assert isinstance(client, LocalClient)
+            for name, pause in (("at rest", _QUIET_SECONDS), ("back to back", 0.0)):
+                waiting = LocalClient(client.access.container, in_front=True)  # no worker runs its plans
+                found = sorted(asyncio.run(_latencies(waiting, samples, pause)))
+                p50, p99 = found[len(found) // 2], found[min(len(found) - 1, int(len(found) * 0.99))]
+                figures = f"p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms"
+                print(f"event to screen, {name}: {figures}", flush=True)
+        os.chdir("/")
+
+
+def _resident() -> float:
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+async def _stream(events: int, most_seconds: float) -> None:
+    plans = ShownPlans(*(plan(id=f"plan{number}", goal="begin") for number in range(_PLANS)))
+    log, sessions = FedEvents(), FedSessions()
+    app = TerminalApp(client_of(plans, log, sessions), ConversationRequest(repository="."))
+    async with app.run_test(size=_SIZE) as pilot:
+        await until(pilot, lambda: len(app.home.board.plans) == _PLANS)
+        began = time.perf_counter()
+        print(f"memory of the app: {_resident():.0f} MiB at the start", flush=True)
+        pane = app.home.conversation
+        for fed in range(0, events, _TURN):
+            pane.send(f"question {fed}")
+            for number in range(fed + 1, fed + _TURN + 1):
+                name = f"plan{number % _PLANS}"
+                plans.shown[name] = replace(plans.shown[name], goal=f"event {number}")
+                log.queue.put(event(number, name))
+                sessions.queue.put(f"word{number} " if number % 40 else f"`code{number}`.\n\n")
+            sessions.queue.put(None)
+            await until(pilot, lambda: not pane.running)
+            seconds = time.perf_counter() - began
+            if seconds > most_seconds or (fed + _TURN) % max(_TURN, events // 5) == 0:
+                print(f"  {_resident():.0f} MiB after {fed + _TURN:,} events in {seconds:.0f} s", flush=True)
+            if seconds > most_seconds:
+                return
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.terminal_app", description=__doc__)
+    parser.add_argument("--samples", type=int, default=100)
+    parser.add_argument("--events", type=int, default=200_000)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    chosen = parser.parse_args(arguments)
+    if chosen.samples:
+        _engine(chosen.samples)
+    if chosen.events:
+        asyncio.run(_stream(chosen.events, chosen.seconds))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
