@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace as changed
 from sqlalchemy import select
 
 from cleveragents.actors.runner import BridgeActorRunner
@@ -256,7 +255,7 @@ class FenceIgnored:
         return getattr(self._store, name)
 
     def put(self, checkpoint: Any, *, fence: Any = None) -> None:
-        self._store.put(changed(checkpoint, parent_id=None))
+        self._store.put(replace(checkpoint, parent_id=None))
 
     def put_writes(self, *where: Any, fence: Any = None, checkpoint: Any = None, **facts: Any) -> None:
         if checkpoint is not None:

@@ -22,25 +22,22 @@ from cleveragents.api.events import EventPage, EventView, VerificationView
 from cleveragents.api.jobs import JobView
 from cleveragents.api.models import ModelTrial, ModelView, ProfileView
 from cleveragents.api.plans.client import ApprovalScope, Side
-from cleveragents.api.plans.request import Limits, PlanRequest
-from cleveragents.api.plans.views import (
+from cleveragents.api.plans.detail_views import (
     BudgetView,
     CallView,
-    CommentState,
     CommentView,
     ComparisonView,
     CorrectionPreview,
     DiffView,
     ExplainedDecisionView,
     FileView,
-    Needs,
     OpenConflictView,
     OutputView,
-    PlanCount,
-    PlanSummary,
-    PlanView,
     TreeNode,
 )
+from cleveragents.api.plans.request import Limits, PlanRequest
+from cleveragents.api.plans.summary import Needs, PlanCount, PlanSummary
+from cleveragents.api.plans.views import PlanView
 from cleveragents.api.projects import MemberView, ProjectView
 from cleveragents.api.publish import PublishView
 from cleveragents.api.resources import AddedResourceView, ResourceView
@@ -55,6 +52,7 @@ from cleveragents.context.code_index import IndexProgress
 from cleveragents.jobs.model.job import JobState
 from cleveragents.models.model.attachment import Attachment
 from cleveragents.models.store.sql_cost_report import CostGroup
+from cleveragents.plans.model.comment import CommentState
 from cleveragents.plans.model.plan import PlanState
 
 class _AsyncPlans:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from cleveragents.api.plans.views import EXAMPLE_PLAN
+from cleveragents.api.plans.summary import EXAMPLE_PLAN
 from cleveragents.api.views import shown, view, view_of
 from cleveragents.core.errors import GitFailed, NeedsHuman, PlanError, Remedy, RequestRefused
 from cleveragents.core.text.redaction import redact_text

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cleveragents.api.plans.views import PlanSummary
+from cleveragents.api.plans.summary import PlanSummary
 from cleveragents.api.views import shown, view, view_of
 from cleveragents.core.errors import RequestRefused, UnknownPlan
 from cleveragents.core.text.redaction import redact_text
@@ -52,8 +52,7 @@ def found_plans(access: Access, text: str, project: str | None, limit: int) -> t
     """Return the plans that contain the text, newest first. Raises `RequestRefused` if the text is too short
     or too long.
     """
-    from cleveragents.api.plans.overview import board_row
-    from cleveragents.api.plans.plan_list import children_in
+    from cleveragents.api.plans.overview import board_row, children_in
 
     wanted = text.strip()
     if not _SHORTEST <= len(wanted) <= _LONGEST:

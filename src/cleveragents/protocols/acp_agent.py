@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
     from cleveragents.api.client import Client
     from cleveragents.api.conversations.client import ConversationView
-    from cleveragents.api.plans.views import OutputView, PlanView
+    from cleveragents.api.plans.detail_views import OutputView
+    from cleveragents.api.plans.views import PlanView
 
 __all__ = ["AcpOptions", "PlanAgent"]
 

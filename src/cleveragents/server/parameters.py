@@ -8,7 +8,7 @@ from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationInfo, field_validator
 from pydantic_core import PydanticKnownError
 
-from cleveragents.api.plans.views import EXAMPLE_PLAN
+from cleveragents.api.plans.summary import EXAMPLE_PLAN
 
 __all__ = [
     "NAME",

@@ -30,7 +30,7 @@ from cleveragents.plans.model.status import PlanStatus
 from cleveragents.storage.sql_delivery_store import SqlDeliveryStore
 
 if TYPE_CHECKING:
-    from cleveragents.api.plans.views import PlanSummary
+    from cleveragents.api.plans.summary import PlanSummary
     from cleveragents.app.container import Container
     from cleveragents.events.chain import LogRow
 

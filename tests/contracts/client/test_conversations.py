@@ -11,8 +11,8 @@ from sqlalchemy import select
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.api.client import Client
 from cleveragents.api.conversations.client import Attachment, ConversationRequest, TurnView
+from cleveragents.api.plans.detail_views import CorrectionNode
 from cleveragents.api.plans.request import Limits
-from cleveragents.api.plans.views import CorrectionNode
 from cleveragents.conversations.model import TurnState
 from cleveragents.core.errors import (
     CleverAgentsError,

@@ -10,7 +10,6 @@ import pytest
 
 from cleveragents.api.client import Client
 from cleveragents.api.plans.request import Limits, PlanRequest
-from cleveragents.api.plans.views import CommentState
 from cleveragents.api.views import as_json, every
 from cleveragents.apply.lock import resource_lock
 from cleveragents.changes.model.merge_conflict import Take
@@ -31,6 +30,7 @@ from cleveragents.core.errors import (
     UnknownPlan,
     UnknownResource,
 )
+from cleveragents.plans.model.comment import CommentState
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import PlanStatus
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cleveragents.api.plans.views import PlanSummary, PlanView
+from cleveragents.api.plans.summary import PlanSummary
+from cleveragents.api.plans.views import PlanView
 from cleveragents.api.views import view_of
 from cleveragents.core.errors import (
     ApplyConflict,

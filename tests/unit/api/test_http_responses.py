@@ -17,7 +17,6 @@ import pytest
 from cleveragents import Limits, PlanRequest, api, connect
 from cleveragents.access.model.user import Role
 from cleveragents.api.client import HttpClient
-from cleveragents.api.plans.views import CommentState
 from cleveragents.api.transport import HttpTransport
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.errors import (
@@ -28,6 +27,7 @@ from cleveragents.core.errors import (
     ServerUnreachable,
     UnknownPlan,
 )
+from cleveragents.plans.model.comment import CommentState
 from tests.scripted_server import (
     SECRET,
     Asked,

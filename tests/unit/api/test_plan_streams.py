@@ -13,7 +13,7 @@ import pytest
 from cleveragents.api.client import LocalClient
 from cleveragents.api.events import EventPage, EventView
 from cleveragents.api.plans import streams
-from cleveragents.api.plans.views import OutputView
+from cleveragents.api.plans.detail_views import OutputView
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 

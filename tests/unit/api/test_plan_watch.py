@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from cleveragents.api.plans.client import watched
-from cleveragents.api.plans.views import OutputView
+from cleveragents.api.plans.detail_views import OutputView
 
 
 def piece(number: int) -> OutputView:

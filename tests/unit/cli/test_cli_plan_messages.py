@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cleveragents.api.plans.hints import looks_like_no_network
+from cleveragents.api.plans.next_steps import looks_like_no_network
 from cleveragents.app.container import Container
 from cleveragents.config.loader import load_configuration
 from cleveragents.plans.ports.plans import PlanDraft

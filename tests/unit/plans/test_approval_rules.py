@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace as changed
 
 from cleveragents.config.loader import load_configuration
 from cleveragents.core.command_rule import CommandRule
@@ -48,7 +47,7 @@ def runner() -> Runner:
 
 def execution(session: SessionBench, runner: Runner, policy: Policy | None = None) -> ToolExecution:
     made: Any = replace(session.sessions("manual").tools.execution, commands=runner)
-    return changed(made, policy=policy or profile("manual"))
+    return replace(made, policy=policy or profile("manual"))
 
 
 def allow(session: SessionBench, pattern: str = "true *", scope: RuleScope | None = None) -> ApprovalRule:
@@ -158,7 +157,7 @@ def test_a_rule_of_a_plan_covers_no_other_plan(
     sandbox = plans.parts.sandboxes.open(other.id)
     job = plans.owned_job(other, session.token)
     made: Any = plans.parts._execution(other, Strategy(()), sandbox, job, None)
-    elsewhere = changed(made, commands=runner, policy=profile("manual"))
+    elsewhere = replace(made, commands=runner, policy=profile("manual"))
     with pytest.raises(NeedsHuman):
         elsewhere.call(CallRequest("9", "command", TRUE))
     assert execution(session, runner).call(CallRequest("9", "command", TRUE)).state is CallState.ENDED

@@ -27,7 +27,7 @@ from tests.plan_bench import PlanBench, command, edit, step, write
 
 words = st.text(min_size=1, max_size=8)
 steps = st.builds(
-    StrategyStep,
+    lambda **facts: StrategyStep(**facts),
     name=words,
     tool=words,
     arguments=st.dictionaries(words, st.one_of(words, st.booleans(), st.lists(words)), max_size=3),
@@ -36,7 +36,7 @@ steps = st.builds(
     granted=st.booleans(),
 )
 strategies = st.builds(
-    Strategy,
+    lambda **facts: Strategy(**facts),
     steps=st.lists(steps, max_size=3).map(tuple),
     checks=st.lists(st.builds(Check, words, words, st.booleans(), st.floats(1, 9)), max_size=2).map(tuple),
     profile=st.sampled_from(sorted(PROFILES)),

@@ -34,7 +34,7 @@ from sqlalchemy import update
 
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.access.model.user import TokenKind
-from cleveragents.api.plans.views import PlanSummary
+from cleveragents.api.plans.summary import PlanSummary
 from cleveragents.api.views import view_of
 from cleveragents.config.logging import configure_logging
 from cleveragents.core.text.redaction import KnownSecrets

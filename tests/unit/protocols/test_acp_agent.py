@@ -20,9 +20,9 @@ from sqlalchemy import Connection, update
 
 from cleveragents.api.client import LocalClient
 from cleveragents.api.conversations.local import LocalConversations
-from cleveragents.api.plans.views import Phase, PlanState
 from cleveragents.conversations.model import TurnState
 from cleveragents.core.errors import UnknownConversation
+from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.protocols.acp_agent import AcpOptions, PlanAgent
 from cleveragents.protocols.acp_stdio import BoundedLines
 from cleveragents.protocols.acp_updates import LONGEST_PROMPT, changed_files

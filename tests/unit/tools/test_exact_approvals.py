@@ -18,7 +18,7 @@ from cleveragents.access.trust.repository_files import RepositoryFile
 from cleveragents.actors.model.actor import server_request
 from cleveragents.actors.ports import PermissionRequest, TerminalCommand
 from cleveragents.api.client import LocalClient
-from cleveragents.api.plans.views import PlanSummary
+from cleveragents.api.plans.summary import PlanSummary
 from cleveragents.api.trust import preview
 from cleveragents.api.views import view_of
 from cleveragents.cli.plan.work import print_pending_questions

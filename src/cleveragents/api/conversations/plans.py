@@ -20,7 +20,8 @@ from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits
 
 if TYPE_CHECKING:
     from cleveragents.api.plans.local import LocalPlans
-    from cleveragents.api.plans.views import PlanSummary, PlanView
+    from cleveragents.api.plans.summary import PlanSummary
+    from cleveragents.api.plans.views import PlanView
     from cleveragents.app.container import Container
     from cleveragents.conversations.model import Conversation
     from cleveragents.storage.idempotency import IdempotencyClaim

@@ -8,29 +8,27 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from cleveragents.api.jobs import JobView
-    from cleveragents.api.plans.request import Limits, PlanRequest
-    from cleveragents.api.plans.views import (
+    from cleveragents.api.plans.detail_views import (
         BudgetView,
         CallView,
-        CommentState,
         CommentView,
         ComparisonView,
         CorrectionPreview,
         DiffView,
         ExplainedDecisionView,
         FileView,
-        Needs,
         OpenConflictView,
         OutputView,
-        PlanCount,
-        PlanSummary,
-        PlanView,
         TreeNode,
     )
+    from cleveragents.api.plans.request import Limits, PlanRequest
+    from cleveragents.api.plans.summary import Needs, PlanCount, PlanSummary
+    from cleveragents.api.plans.views import PlanView
     from cleveragents.api.publish import PublishView
     from cleveragents.api.search import FoundPlan
     from cleveragents.api.views import Page
     from cleveragents.changes.model.merge_conflict import Take
+    from cleveragents.plans.model.comment import CommentState
     from cleveragents.plans.model.plan import PlanState
 
 __all__ = ["CANCELLED", "LOOK_SECONDS", "ApprovalScope", "Plans", "Side", "until", "watched"]

@@ -11,30 +11,24 @@ from typing import TYPE_CHECKING
 from cleveragents.api.format import printable_name
 from cleveragents.api.jobs import HttpJobs, JobView
 from cleveragents.api.plans.client import CANCELLED, ApprovalScope, Side, until, watched
-from cleveragents.api.plans.request import Limits, PlanRequest
-from cleveragents.api.plans.views import (
+from cleveragents.api.plans.detail_views import (
     BudgetView,
     CallView,
-    CommentState,
     CommentView,
     ComparisonView,
     ConflictSideView,
-    ConflictView,
     CorrectionPreview,
     DiffView,
     ExplainedDecisionView,
-    FileStateView,
     FileView,
-    Needs,
     OpenConflictView,
     OutputView,
-    PlanCount,
-    PlanSummary,
-    PlanView,
     TreeNode,
-    plan_counts,
     tree_node,
 )
+from cleveragents.api.plans.request import Limits, PlanRequest
+from cleveragents.api.plans.summary import Needs, PlanCount, PlanSummary, plan_counts
+from cleveragents.api.plans.views import ConflictView, FileStateView, PlanView
 from cleveragents.api.publish import PublishView
 from cleveragents.api.search import FoundPlan
 from cleveragents.api.views import Page, every, understood, view_of
@@ -48,6 +42,7 @@ from cleveragents.core.errors import (
     UnknownPlan,
 )
 from cleveragents.jobs.model.job import JobState
+from cleveragents.plans.model.comment import CommentState
 from cleveragents.plans.model.plan import PlanState
 
 if TYPE_CHECKING:

@@ -17,26 +17,7 @@ from cleveragents.api.access import OWNER
 from cleveragents.api.keyed_lock import KeyedLock
 from cleveragents.api.plans.available_actions import is_settled
 from cleveragents.api.plans.client import CANCELLED, ApprovalScope, Side, until, watched
-from cleveragents.api.plans.views import (
-    BudgetView,
-    CallView,
-    CommentState,
-    CommentView,
-    ComparisonView,
-    CorrectionPreview,
-    DiffView,
-    ExplainedDecisionView,
-    FileView,
-    Needs,
-    OpenConflictView,
-    OutputView,
-    PlanCount,
-    PlanSummary,
-    PlanView,
-    TreeNode,
-    plan_counts,
-    tree_node,
-)
+from cleveragents.api.plans.summary import Needs, PlanCount, PlanSummary, plan_counts
 from cleveragents.api.views import Page, view_of
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.errors import RequestRefused, UnknownCheckpoint, UnknownFile
@@ -45,13 +26,28 @@ from cleveragents.plans.model.plan import Phase, PlanState
 if TYPE_CHECKING:
     from cleveragents.api.access import Access
     from cleveragents.api.jobs import JobView
+    from cleveragents.api.plans.detail_views import (
+        BudgetView,
+        CallView,
+        CommentView,
+        ComparisonView,
+        CorrectionPreview,
+        DiffView,
+        ExplainedDecisionView,
+        FileView,
+        OpenConflictView,
+        OutputView,
+        TreeNode,
+    )
     from cleveragents.api.plans.request import Limits, PlanRequest
+    from cleveragents.api.plans.views import PlanView
     from cleveragents.api.publish import PublishView
     from cleveragents.api.rules import CallAnswer
     from cleveragents.api.search import FoundPlan
     from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.config.loader import Configuration
+    from cleveragents.plans.model.comment import CommentState
     from cleveragents.plans.model.plan import Plan
     from cleveragents.storage.idempotency import IdempotencyClaim
 
@@ -120,8 +116,13 @@ class LocalPlans:
         after: str | None = None,
     ) -> Page[PlanSummary]:
         from cleveragents.api.plans.available_actions import needs_of
-        from cleveragents.api.plans.overview import board_row, resource_name_of
-        from cleveragents.api.plans.plan_list import children_in, latest, needs_attention
+        from cleveragents.api.plans.overview import (
+            board_row,
+            children_in,
+            latest,
+            needs_attention,
+            resource_name_of,
+        )
 
         parts = self._parts
 
@@ -159,8 +160,7 @@ class LocalPlans:
         return self._view(self._read(plan_id))
 
     def summary(self, plan_id: str) -> PlanSummary:
-        from cleveragents.api.plans.overview import board_row
-        from cleveragents.api.plans.plan_list import children_in
+        from cleveragents.api.plans.overview import board_row, children_in
 
         plan = self._settled(plan_id)
         children = children_in(self._parts, [plan]).get(plan.id, ())
@@ -439,6 +439,7 @@ class LocalPlans:
         self, plan_id: str, *, limit: int = 100, after: str | None = None
     ) -> Page[OpenConflictView]:
         from cleveragents.api.plans.changes import conflict_with_sides
+        from cleveragents.api.plans.detail_views import OpenConflictView
         from cleveragents.api.reachability import ensure_reachable
 
         plan, begins = self._read(plan_id), int(after or 0)
@@ -473,6 +474,7 @@ class LocalPlans:
 
     def preview_correction(self, plan_id: str, decision: int) -> CorrectionPreview:
         from cleveragents.api.plans.decisions import undoing_fields
+        from cleveragents.api.plans.detail_views import CorrectionPreview
         from cleveragents.api.reachability import ensure_reachable
 
         parts = self._parts
@@ -508,6 +510,7 @@ class LocalPlans:
         return self._comment(plan, added.number)
 
     def comments(self, plan_id: str, *, limit: int = 1000, after: str | None = None) -> Page[CommentView]:
+        from cleveragents.api.plans.detail_views import CommentView
         from cleveragents.api.plans.review import comment_rows
 
         plan = self._read(plan_id)
@@ -539,12 +542,14 @@ class LocalPlans:
 
     def budget(self, plan_id: str) -> BudgetView:
         from cleveragents.api.plans.budget import budget_of
+        from cleveragents.api.plans.detail_views import BudgetView
 
         return view_of(BudgetView, budget_of(self._parts, self._read(plan_id)))
 
     def raise_budget(self, plan_id: str, limits: Limits) -> BudgetView:
         from cleveragents.api.plans.available_actions import is_resumable
         from cleveragents.api.plans.budget import budget_of
+        from cleveragents.api.plans.detail_views import BudgetView
         from cleveragents.api.plans.responses import allow_more
 
         with self._decision(plan_id) as plan:
@@ -555,6 +560,7 @@ class LocalPlans:
             return view_of(BudgetView, budget_of(self._parts, plan))
 
     def calls(self, plan_id: str, *, limit: int = 100, after: str | None = None) -> Page[CallView]:
+        from cleveragents.api.plans.detail_views import CallView
         from cleveragents.api.plans.details import call_fields
 
         parts = self._parts
@@ -564,16 +570,15 @@ class LocalPlans:
         return Page(items=items, next=str(items[-1].number) if len(left) > limit else None)
 
     def call(self, plan_id: str, number: int) -> CallView:
-        from cleveragents.api.plans.details import call_fields
-
         plan = self._read(plan_id)
-        for call in self._parts.history.calls(plan.id):
+        for call in self.calls(plan.id, limit=1, after=str(number - 1)).items:
             if call.number == number:
-                return view_of(CallView, call_fields(self._parts, call))
+                return call
         raise UnknownCheckpoint(plan.id, str(number))
 
     def decisions(self, plan_id: str, *, limit: int = 1000, after: str | None = None) -> Page[TreeNode]:
         from cleveragents.api.plans.decisions import decision_rows
+        from cleveragents.api.plans.detail_views import tree_node
 
         rows = decision_rows(self._parts, self._read(plan_id), superseded_too=True)
         begins = int(after or 0)
@@ -582,10 +587,12 @@ class LocalPlans:
 
     def decision(self, plan_id: str, number: int) -> ExplainedDecisionView:
         from cleveragents.api.plans.decisions import explained
+        from cleveragents.api.plans.detail_views import ExplainedDecisionView
 
         return view_of(ExplainedDecisionView, explained(self._parts, self._read(plan_id), number))
 
     def diff(self, plan_id: str) -> DiffView:
+        from cleveragents.api.plans.detail_views import DiffView
         from cleveragents.api.plans.diffs import diff_of
 
         return view_of(DiffView, diff_of(self._parts, self._diffable(plan_id)))
@@ -599,6 +606,7 @@ class LocalPlans:
         return patch_of(self._parts, plan, masked=masked, paths=paths, renames=renames)
 
     def file(self, plan_id: str, path: str, *, side: Side = "after") -> FileView:
+        from cleveragents.api.plans.detail_views import FileView
         from cleveragents.api.plans.diffs import file_of
 
         plan = self._diffable(plan_id)
@@ -611,6 +619,7 @@ class LocalPlans:
         self, plan_id: str, other: str, *, before: int | None = None, other_before: int | None = None
     ) -> ComparisonView:
         from cleveragents.api.plans.comparison import differing_files, outcome_of, repositories_differ
+        from cleveragents.api.plans.detail_views import ComparisonView
 
         plans = self._read(plan_id), self._read(other)
         one, then = outcome_of(self._parts, plans[0], before), outcome_of(self._parts, plans[1], other_before)
@@ -639,20 +648,12 @@ class LocalPlans:
         return patch_between(one, then, bounds, masked=masked, paths=paths, renames=renames)
 
     def output(self, plan_id: str, *, after: int = 0, limit: int = 500) -> tuple[OutputView, ...]:
+        from cleveragents.api.plans.detail_views import output_view
         from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
 
         plan = self._read(plan_id)
         pieces = SqlPlanOutput(self._container.database).read(plan.id, after=after, limit=limit)
-        return tuple(
-            OutputView(
-                plan_id=piece.plan_id,
-                number=piece.number,
-                kind=piece.kind,
-                text=piece.text,
-                time=piece.written_at.replace(microsecond=0),
-            )
-            for piece in pieces
-        )
+        return tuple(map(output_view, pieces))
 
     def _ensure_not_tighter(self, directory: Path) -> None:
         if self._configuration_of is None:
@@ -778,11 +779,7 @@ class LocalPlans:
         return find_plan(self._parts, plan.id)
 
     def _comment(self, plan: Plan, number: int) -> CommentView:
-        from cleveragents.api.plans.review import comment_rows
-
-        every = self._parts.comments.store.of_plan(plan.id)
-        (row,) = comment_rows(self._parts, plan, [one for one in every if one.number == number])
-        return view_of(CommentView, row)
+        return self.comments(plan.id, limit=1, after=str(number - 1)).items[0]
 
     def _queued(self, plan: Plan) -> PlanView:
         self._wake(plan)
@@ -790,6 +787,7 @@ class LocalPlans:
 
     def _view(self, plan: Plan) -> PlanView:
         from cleveragents.api.plans.overview import overview_of
+        from cleveragents.api.plans.views import PlanView
 
         return view_of(PlanView, overview_of(self._access, self._found(plan), shared=self._shared))
 

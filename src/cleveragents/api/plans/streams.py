@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from cleveragents.api.client import HttpClient, LocalClient
 from cleveragents.api.events import EventView
 from cleveragents.api.format import timestamp
-from cleveragents.api.plans.views import OutputView
+from cleveragents.api.plans.detail_views import OutputView
 from cleveragents.api.views import understood, view_of
 from cleveragents.plans.jobs.names import queue_of
 

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cleveragents.api.client import Client
-    from cleveragents.api.plans.views import PlanSummary, PlanView
+    from cleveragents.api.plans.summary import PlanSummary
+    from cleveragents.api.plans.views import PlanView
 
 __all__ = [
     "apply_now",

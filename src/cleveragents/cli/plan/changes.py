@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from cleveragents.api.client import Client
     from cleveragents.api.plans.client import Plans
-    from cleveragents.api.plans.views import ChangeView, FileDiffView, HunkView, PlanView
+    from cleveragents.api.plans.detail_views import FileDiffView, HunkView
+    from cleveragents.api.plans.views import ChangeView, PlanView
 
 __all__ = ["capture_plan", "diff_of_plan", "review_plan", "rollback_plan"]
 

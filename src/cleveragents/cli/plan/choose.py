@@ -23,7 +23,7 @@ from cleveragents.plans.model.status import PlanStatus
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
     from cleveragents.api.plans.client import Plans
-    from cleveragents.api.plans.views import PlanSummary
+    from cleveragents.api.plans.summary import PlanSummary
 
 __all__ = [
     "chosen_plan",

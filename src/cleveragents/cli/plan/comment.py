@@ -16,7 +16,8 @@ from cleveragents.plans.model.comment import CommentState
 
 if TYPE_CHECKING:
     from cleveragents.api.plans.client import Plans, Side
-    from cleveragents.api.plans.views import CommentView, PlanView
+    from cleveragents.api.plans.detail_views import CommentView
+    from cleveragents.api.plans.views import PlanView
 
 __all__ = ["comment_lines", "comment_on_plan", "comments_of_plan", "revise_plan"]
 

@@ -14,7 +14,8 @@ from cleveragents.cli.output import Output, counted, format_option, printable, p
 from cleveragents.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from cleveragents.api.plans.views import CorrectionPreview, PlanView
+    from cleveragents.api.plans.detail_views import CorrectionPreview
+    from cleveragents.api.plans.views import PlanView
 
 __all__ = ["correct_plan", "preview_lines"]
 

@@ -25,7 +25,7 @@ from cleveragents.core.json_value import JsonValue
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from cleveragents.api.plans.views import DecisionNode, SubPlanNode, TreeNode
+    from cleveragents.api.plans.detail_views import DecisionNode, SubPlanNode, TreeNode
 
 __all__ = ["explain_decision", "tree_of_plan"]
 
@@ -46,7 +46,7 @@ def tree_of_plan(session: Session, plan_id: str, superseded_too: bool, output: O
       agents plan tree 7QX2
       agents plan tree 7QX2 --all --format json
     """
-    from cleveragents.api.plans.views import CorrectionNode, DecisionNode, SubPlanNode
+    from cleveragents.api.plans.detail_views import CorrectionNode, DecisionNode, SubPlanNode
     from cleveragents.api.views import as_json, every
 
     plans = session.client().plans

@@ -15,8 +15,10 @@ import click
 
 from cleveragents.api.events import EventView
 from cleveragents.api.format import on_one_line
+from cleveragents.api.plans.detail_views import OutputView, SubPlanNode
 from cleveragents.api.plans.streams import plan_stream
-from cleveragents.api.plans.views import OutputView, PlanSummary, PlanView, SubPlanNode
+from cleveragents.api.plans.summary import PlanSummary
+from cleveragents.api.plans.views import PlanView
 from cleveragents.api.views import every
 from cleveragents.cli.output import Output, counted, progress
 from cleveragents.cli.plan.exit_codes import INTERRUPTED

@@ -22,7 +22,7 @@ from cleveragents.plans.model.status import PlanStatus, possible_states
 
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
-    from cleveragents.api.plans.views import PlanSummary
+    from cleveragents.api.plans.summary import PlanSummary
 
 __all__ = ["empty_list_message", "list_plans"]
 

@@ -22,7 +22,8 @@ from cleveragents.plans.model.status import PlanStatus
 
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
-    from cleveragents.api.plans.views import PlanSummary, PlanView
+    from cleveragents.api.plans.summary import PlanSummary
+    from cleveragents.api.plans.views import PlanView
     from cleveragents.core.errors import Remedy
     from cleveragents.core.json_value import JsonValue
 

@@ -13,7 +13,8 @@ from cleveragents.plans.model.plan import Phase, PlanState
 
 if TYPE_CHECKING:
     from cleveragents.api.client import LocalClient
-    from cleveragents.api.plans.views import PlanSummary, PlanView
+    from cleveragents.api.plans.summary import PlanSummary
+    from cleveragents.api.plans.views import PlanView
 
 __all__ = ["watch_plan"]
 

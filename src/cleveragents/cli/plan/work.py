@@ -45,7 +45,8 @@ from cleveragents.plans.model.status import PlanStatus
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
     from cleveragents.api.plans.client import ApprovalScope
-    from cleveragents.api.plans.views import CallSummary, PlanSummary, PlanView
+    from cleveragents.api.plans.summary import PlanSummary
+    from cleveragents.api.plans.views import CallSummary, PlanView
     from cleveragents.cli.output import Output
     from cleveragents.cli.plan.follow import StreamPosition
 

@@ -20,7 +20,7 @@ from cleveragents.core.text.control_characters import escape_controls
 from cleveragents.plans.model.status import PlanStatus
 
 if TYPE_CHECKING:
-    from cleveragents.api.plans.views import PlanSummary
+    from cleveragents.api.plans.summary import PlanSummary
 
 __all__ = ["GROUPS", "PlanBoard", "PlanChosen", "group_of", "grouped"]
 

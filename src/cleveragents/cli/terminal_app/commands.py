@@ -13,7 +13,7 @@ from cleveragents.cli.terminal_app.information import Information
 from cleveragents.plans.model.plan import Phase, PlanState
 
 if TYPE_CHECKING:
-    from cleveragents.api.plans.views import PlanSummary
+    from cleveragents.api.plans.summary import PlanSummary
     from cleveragents.cli.terminal_app.conversation import ConversationPane
 
 __all__ = ["COMMANDS", "PromptCommand", "run_command"]
@@ -87,16 +87,16 @@ def _plan(pane: ConversationPane, argument: str) -> None:
     pane.send(f"/plan {argument}")
 
 
-def _attach(talk: ConversationPane, argument: str) -> None:
+def _attach(pane: ConversationPane, argument: str) -> None:
     from cleveragents.cli.conversation.attachments import attached_files
 
     def read() -> None:
-        talk.call_later(talk.attach, attached_files([argument]))
+        pane.call_later(pane.attach, attached_files([argument]))
 
     if argument:
-        talk.work(read)
+        pane.work(read)
     else:
-        talk.detach()
+        pane.detach()
 
 
 def _shell(pane: ConversationPane, text: str) -> None:

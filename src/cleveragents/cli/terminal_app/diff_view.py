@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.syntax import Syntax, SyntaxTheme
     from textual import events
 
-    from cleveragents.api.plans.views import CommentView, FileDiffView, HunkView
+    from cleveragents.api.plans.detail_views import CommentView, FileDiffView, HunkView
 
 __all__ = ["DiffRow", "FileDiff", "coloured", "file_mark", "rows_of", "with_colours_of"]
 

@@ -29,7 +29,8 @@ from cleveragents.core.json_value import JsonValue
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
     from cleveragents.api.plans.client import ApprovalScope, Side
-    from cleveragents.api.plans.views import DecisionNode, LimitsView, PlanView
+    from cleveragents.api.plans.detail_views import DecisionNode
+    from cleveragents.api.plans.views import LimitsView, PlanView
 
 __all__ = ["ACTIONS", "PlanAction", "PlanActions"]
 
@@ -98,7 +99,7 @@ class PlanActions:
 
     def decisions(self) -> list[DecisionNode]:
         """Return the decisions that can be corrected."""
-        from cleveragents.api.plans.views import DecisionNode
+        from cleveragents.api.plans.detail_views import DecisionNode
 
         nodes = every(lambda after: self._client.plans.decisions(self._plan_id, after=after))
         return [node for node in nodes if isinstance(node, DecisionNode) and node.state == "active"]

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from cleveragents.api.client import Client
-    from cleveragents.api.plans.views import DecisionNode, PlanSummary, PlanView
+    from cleveragents.api.plans.detail_views import DecisionNode
+    from cleveragents.api.plans.summary import PlanSummary
+    from cleveragents.api.plans.views import PlanView
 
 __all__ = ["PlanScreen"]
 

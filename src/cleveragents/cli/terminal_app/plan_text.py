@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from cleveragents.api.format import on_one_line
-from cleveragents.api.plans.views import DecisionNode
+from cleveragents.api.plans.detail_views import DecisionNode
 from cleveragents.api.views import as_json
 from cleveragents.cli.plan.comment import comment_lines
 from cleveragents.cli.plan.meter import ViewMeter, spending_label
@@ -21,7 +21,8 @@ from cleveragents.cli.terminal_app.plan_actions import ACTIONS
 from cleveragents.plans.model.plan import PlanState
 
 if TYPE_CHECKING:
-    from cleveragents.api.plans.views import CommentView, PlanView, TreeNode
+    from cleveragents.api.plans.detail_views import CommentView, TreeNode
+    from cleveragents.api.plans.views import PlanView
 
 __all__ = ["colour_of", "facts_text", "request_text"]
 

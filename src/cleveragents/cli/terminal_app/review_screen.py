@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from cleveragents.api.client import Client
-    from cleveragents.api.plans.views import CommentView, DiffView, FileDiffView, PlanView
+    from cleveragents.api.plans.detail_views import CommentView, DiffView, FileDiffView
+    from cleveragents.api.plans.views import PlanView
 
 __all__ = ["ReviewScreen"]
 

@@ -8,9 +8,7 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
 
 from cleveragents.api.format import printable_value
-from cleveragents.api.plans.graphs import graphs_of
-from cleveragents.api.plans.views import (
-    EXAMPLE_PLAN,
+from cleveragents.api.plans.detail_views import (
     BudgetView,
     CallView,
     CommentView,
@@ -22,6 +20,8 @@ from cleveragents.api.plans.views import (
     OutputView,
     TreeNode,
 )
+from cleveragents.api.plans.graphs import graphs_of
+from cleveragents.api.plans.summary import EXAMPLE_PLAN
 from cleveragents.api.views import Page
 from cleveragents.core.json_value import thaw
 from cleveragents.server.access import PlanViewer, ReadPlan

@@ -10,7 +10,8 @@ from pydantic import Field, JsonValue
 
 from cleveragents.api.costs import CostGroup, CostView
 from cleveragents.api.plans.request import Limits, PlanRequest
-from cleveragents.api.plans.views import EXAMPLE_PLAN, Needs, PlanCount, PlanSummary, PlanView
+from cleveragents.api.plans.summary import EXAMPLE_PLAN, Needs, PlanCount, PlanSummary
+from cleveragents.api.plans.views import PlanView
 from cleveragents.api.search import FoundPlan
 from cleveragents.api.views import Page
 from cleveragents.plans.model.plan import PlanState

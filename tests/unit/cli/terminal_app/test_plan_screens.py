@@ -15,7 +15,8 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 from cleveragents import Client, Limits, PlanRequest, connect
-from cleveragents.api.plans.views import ApprovalView, FileDiffView, SubPlanView
+from cleveragents.api.plans.detail_views import FileDiffView
+from cleveragents.api.plans.views import ApprovalView, SubPlanView
 from cleveragents.cli.terminal_app import plan_actions, plan_screen
 from cleveragents.cli.terminal_app.client_screen import visible
 from cleveragents.cli.terminal_app.dialogs import ActionDialog, PickDialog
