@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
+
+import pytest
 
 from tests.transcript import Reader, alike
 
@@ -29,6 +32,15 @@ def test_the_first_part_shows_the_real_output(tmp_path: Path) -> None:
     assert "error:" not in offline  # left by an update while something was broken
     retold = Reader(tmp_path).retold(offline)
     assert alike(retold) == alike(offline)
+
+
+@pytest.mark.parametrize("name", ["first-plan.md", "first-steps.md"])
+def test_a_tutorial_needs_no_environment_of_make(name: str) -> None:
+    """A user of uv tool, pipx or pip follows it to the letter."""
+    text = PAGE.with_name(name).read_text()
+    assert "If you have installed CleverAgents with `uv tool`, `pipx` or `pip`" in text
+    blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    assert [block for block in blocks if ".venv" in block and not block.startswith("make demo\n")] == []
 
 
 if __name__ == "__main__":

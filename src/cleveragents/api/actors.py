@@ -1,4 +1,4 @@
-"""Actors, the agents of plans: list, get and validate them."""
+"""Actors, the agents of plans: list, get and validate them, and draw their graphs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from msgspec.structs import asdict
 
 from cleveragents.actors.model.actor import RouterNode, is_actor_file
 from cleveragents.api.actions import ensure_no_directory, is_full_name, library_root
+from cleveragents.api.plans.budget import role_assignment_of
 from cleveragents.api.views import Page, page_of, shown, view, view_of
 from cleveragents.core.actions.model import BUILTIN_NAMESPACE
-from cleveragents.core.errors import UnknownActor
+from cleveragents.core.errors import CleverAgentsError, UnknownActor
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.text.redaction import redact_text
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from cleveragents.actors.model.actor import Actor, Node
     from cleveragents.api.access import Access
     from cleveragents.api.transport import HttpTransport
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.plans.model.plan import Plan
 
 __all__ = [
     "ActorGraphView",
@@ -36,6 +39,7 @@ __all__ = [
     "LocalActors",
     "actor_graph",
     "actor_view",
+    "graphs_of",
     "own_text",
 ]
 
@@ -320,3 +324,45 @@ def _node_fields(node: Node) -> JsonValue:
 def _place(row: ActorRow) -> str:
     # Two actors may have the same name; the first applies, and its source tells them apart.
     return f"{row.name} {row.source}"
+
+
+def graphs_of(parts: PlanParts, plan: Plan) -> list[dict[str, JsonValue]]:
+    """Return a graph for each role of an actor in the plan; none for fixed steps.
+
+    `running` names the nodes that call a model now; None if unknown, because the plan runs without a pending
+    model call.
+    """
+    try:
+        casting = role_assignment_of(parts, plan)
+    except CleverAgentsError:  # its action is gone or no longer trusted
+        casting = None
+    if casting is None:
+        return []
+    roles = (("strategize", casting.strategize), ("execute", casting.execute), ("review", casting.review))
+    asking = _asking(parts, plan)
+    return [_graph(parts, plan, role, name, asking) for role, name in roles if name]
+
+
+def _graph(
+    parts: PlanParts, plan: Plan, role: str, name: str, asking: set[tuple[str, str]] | None
+) -> dict[str, JsonValue]:
+    mine = None if asking is None else sorted(node for actor, node in asking if actor == name)
+    known: dict[str, JsonValue] = {"actor": name, "role": role, "running": freeze(mine), "problem": None}
+    try:
+        drawn = actor_graph(parts.actors_of(plan).get(name))
+    except CleverAgentsError as error:
+        return known | {"entry": None, "nodes": (), "edges": (), "problem": str(error)}
+    return known | {"entry": drawn["entry"], "nodes": drawn["nodes"], "edges": drawn["edges"]}
+
+
+def _asking(parts: PlanParts, plan: Plan) -> set[tuple[str, str]] | None:
+    """Return the actors and nodes that wait for a model; None if the plan runs but no actor waits for a
+    model.
+    """
+    from cleveragents.plans.model.plan import PlanState
+
+    if plan.state is not PlanState.PROCESSING:
+        return set()
+    calls = parts.actor_parts.budgets.calls_of(plan.id)
+    under_way = {(call.actor, call.node.partition(".")[0]) for call in calls if call.ended_at is None}
+    return under_way or None

@@ -66,6 +66,7 @@ HOME = "/home/agent"
 TEMPORARY = f"{os.sep}tmp"
 _SYSTEM = ("/usr", "/nix/store", "/run/current-system/sw")
 _OFTEN_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_SYSTEM_PLACES = tuple(map(Path, (*_SYSTEM, *_OFTEN_LINKS)))
 _ETC = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "passwd", "group", "nsswitch.conf"),
     *("localtime", "timezone", "locale.alias", "locale.conf", "os-release", "lsb-release", "debian_version"),
@@ -307,17 +308,7 @@ def arguments_for(
 
     The order matters, because later mounts cover earlier mounts.
     """
-    system = tuple(map(Path, (*_SYSTEM, *_OFTEN_LINKS)))
-    # guard: only our own PATH decides; a command or an agent can set any PATH
-    trusted = [*search_path(os.environ.get("PATH", os.defpath), hidden=hidden, root=command.root)]
-    trusted += [Path(sys.executable).parent, *installations(os.environ).values(), *interpreter_homes()]
-    entries = [entry for entry in trusted if not any(entry.is_relative_to(place) for place in system)]
-    shown = spellings((*system, command.root))
-    tools = [
-        directory
-        for directory in tool_directories(entries, program, root=command.root, forbidden=hidden)
-        if not is_inside_spelled(directory, shown)
-    ]
+    tools = _tools(program, command.root, hidden)
     options = [*_namespaces(command.network)]
     if _can_disable_userns(bubblewrap):
         options += _NO_USERNS
@@ -327,13 +318,33 @@ def arguments_for(
     for directory in tools:
         options += ["--ro-bind-try", str(directory), str(directory)]
     # guard: a tool's prefix may contain the checkout
-    for place in _covered(hidden, [*tools, *system]):
+    for place in _covered(hidden, [*tools, *_SYSTEM_PLACES]):
         options += ["--tmpfs", str(place)]
     options += _trees(command)
     options += ["--remount-ro", "/", "--chdir", str(command.directory), "--clearenv"]
     for name, value in environment.items():
         options += ["--setenv", name, value]
     return options
+
+
+def is_visible(program: Path, *, root: Path, hidden: tuple[Path, ...]) -> bool:
+    """Return whether an isolated command in the sandbox `root` sees this program."""
+    shown = spellings((*_SYSTEM_PLACES, *_tools(program, root, hidden), root))
+    return is_inside_spelled(program, shown)
+
+
+def _tools(program: Path, root: Path, hidden: tuple[Path, ...]) -> list[Path]:
+    """Return the directories outside the system that an isolated command sees besides its sandbox."""
+    # guard: only our own PATH decides; a command or an agent can set any PATH
+    trusted = [*search_path(os.environ.get("PATH", os.defpath), hidden=hidden, root=root)]
+    trusted += [Path(sys.executable).parent, *installations(os.environ).values(), *interpreter_homes()]
+    entries = [entry for entry in trusted if not any(map(entry.is_relative_to, _SYSTEM_PLACES))]
+    shown = spellings((*_SYSTEM_PLACES, root))
+    return [
+        directory
+        for directory in tool_directories(entries, program, root=root, forbidden=hidden)
+        if not is_inside_spelled(directory, shown)
+    ]
 
 
 def _covered(hidden: Iterable[Path], shown: Iterable[Path]) -> Iterator[Path]:

@@ -45,7 +45,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.timestamp_pb2 import Timestamp
 from pydantic import ValidationError
 
-from cleveragents.api.plans.summary import PlanSummary
+from cleveragents.api.plans.summary import Phase, PlanState, PlanSummary
 from cleveragents.core.errors import (
     AmbiguousPlan,
     CleverAgentsError,
@@ -61,7 +61,6 @@ from cleveragents.core.errors import (
     UnknownPlan,
 )
 from cleveragents.core.text.redaction import redact_known_text, redact_text
-from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.protocols.agent_requests import GoalOptions, only_resource, patch_text
 from cleveragents.server.problems import public_message
 

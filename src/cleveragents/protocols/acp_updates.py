@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from acp import helpers, schema
 
 from cleveragents.api.plans.detail_views import CallView
+from cleveragents.api.plans.summary import Phase, PlanState
 from cleveragents.api.plans.views import ChangeView, PlanView
 from cleveragents.core.errors import CleverAgentsError, RequestRefused
 from cleveragents.core.text.redaction import redact_known_text
-from cleveragents.plans.model.plan import Phase, PlanState
 
 if TYPE_CHECKING:
     from cleveragents.api.client import Client

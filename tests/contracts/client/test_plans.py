@@ -496,6 +496,30 @@ def test_open_comments_are_sent_to_the_executor(server: PlanServer, client: Clie
         client.plans.revise(plan.id)
 
 
+def test_a_failed_revision_is_withdrawn(server: PlanServer, client: Client) -> None:
+    model = server.script(
+        executes(
+            answer(call("edit", path="told.txt", old="one", new="1")),
+            answer(fault={"status": 400}),
+            when={"first_user": "Changes to your result are requested"},
+        ),
+        executes(answer(call("write", path="told.txt", content="one\n")), says("done")),
+        strategizes(steps({"title": "tell", "instructions": "tell"})),
+        reviews(accept()),
+    )
+    request = PlanRequest(goal="tell", model=model, resource="shop", profile="full-auto", apply="review")
+    plan = client.plans.wait(client.plans.create(request).id, timeout=60)
+    with pytest.raises(PlanError, match="no unfinished revision"):
+        client.plans.rollback(plan.id)
+    patch = client.plans.patch(plan.id)
+    plan = client.plans.wait(client.plans.revise(plan.id, "a digit").id, timeout=60)
+    assert (plan.status.value, client.plans.patch(plan.id) != patch) == ("failed", True)
+    assert [step.options for step in plan.steps if step.action == "plan.rollback"] == [{}]
+    plan = client.plans.rollback(plan.id)
+    assert (plan.status.value, client.plans.patch(plan.id)) == ("ready", patch)
+    assert "apply" in plan.can
+
+
 def test_a_patch_has_the_files_that_are_named(client: Client) -> None:
     plan_id = done(client, "mkdir -p in/it; echo 1 > in/it/one; echo 2 > two; mv a.txt z.txt")
     whole = client.plans.patch(plan_id)

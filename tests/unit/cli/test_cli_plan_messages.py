@@ -11,7 +11,9 @@ from pathlib import Path
 import click
 import pytest
 
-from cleveragents.api.plans.next_steps import looks_like_no_network
+from cleveragents.access.model.user import Role
+from cleveragents.api.access import Access
+from cleveragents.api.plans.hints import hints_of, looks_like_no_network
 from cleveragents.app.container import Container
 from cleveragents.config.loader import load_configuration
 from cleveragents.plans.ports.plans import PlanDraft
@@ -176,6 +178,40 @@ def test_a_missing_network_names_profiles_that_allow_it(agents: Agents, argument
     allowed = agents(arguments[0], "--profile", "trusted", *arguments[1:])
     assert allowed.code != 0
     assert "hint:" not in allowed.err
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("kind", ["a check", "a command", "a script"])
+def test_a_program_that_isolation_hides_is_named_with_the_remedy(
+    agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    program = tmp_path / "tool" / "bin" / "lint"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    commands = {
+        "a check": (*REPLACE, "--check", f"{program} ."),
+        "a command": (*COMMAND, "timeout", "5", str(program)),
+        "a script": (*COMMAND, "sh", "-c", f"{program} ."),
+    }
+    said = f"hint: {program} exists, but isolated commands see only the system directories"
+    ran = agents(*commands[kind])
+    assert (ran.code != 0, said in ran.err) == (True, True), ran.err
+    assert f"add {program.parent} to PATH" in ran.err
+    assert "exists" not in json.dumps([one["details"] for one in checks_of(agents, ran.id)])
+    with Container(load_configuration(os.environ, Path.cwd()).settings) as container:
+        user = container.users.add(f"ada-{kind[2:]}", Role.ADMIN, now=container.clock.now())
+        plan = container.plan_parts.plans.get(ran.id)
+        assert hints_of(Access(container, user), plan) == []  # a user of a server
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    assert "hint:" not in agents(*commands[kind]).err
+    program.unlink()
+    assert "hint:" not in agents(*commands[kind]).err
+
+
+def checks_of(agents: Agents, plan: str) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = json.loads(agents("plan", "show", plan, "--format", "json").out)["checks"]
+    return found
 
 
 @needs_bubblewrap

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 from starlette.testclient import TestClient
 
+from cleveragents.api.actors import graphs_of
 from cleveragents.api.keyed_lock import KeyedLock
-from cleveragents.api.plans.graphs import graphs_of
 from cleveragents.app.worker_parts import WorkerParts
 from cleveragents.core.errors import SandboxBusy
 from cleveragents.models.model.budget import BudgetLimits, Spend

@@ -1,24 +1,16 @@
-"""The next steps of a plan: operations for a person, each with a description.
-
-A hint explains commands that found no network because their isolation cuts it off. Commands in bubblewrap
-have no network unless the policy allows it, and their output ("could not resolve host") looks like a broken
-connection. Without bubblewrap the network is not cut off, and there is no hint.
-"""
+"""The next steps of a plan: operations for a person, each with a description."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-from msgspec import structs
 
 from cleveragents.access.model.project import remote_of
 from cleveragents.api.plans.available_actions import is_revisable, is_withdrawable
 from cleveragents.api.plans.budget import more_time
-from cleveragents.api.plans.details import checks_of, has_not_run, place_of, unpassed_checks
+from cleveragents.api.plans.details import has_not_run, place_of, unpassed_checks
 from cleveragents.api.plans.sandbox_state import is_kept
 from cleveragents.api.plans.status_text import (
     DONE,
@@ -43,22 +35,12 @@ if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.apply.ports import CommitRequest
     from cleveragents.plans.model.plan import Plan
-    from cleveragents.plans.model.strategy import Strategy
 
-__all__ = ["hints_of", "looks_like_no_network", "steps_from"]
+__all__ = ["steps_from"]
 
 _FEW = 3
 
 _ASKING = 5
-
-_NO_NETWORK = re.compile(
-    r"""could\ not\ resolve | couldn't\ resolve | cannot\ resolve | unable\ to\ resolve
-    | failed\ to\ lookup\ address | name\ resolution | name\ or\ service\ not\ known
-    | nodename\ nor\ servname | no\ address\ associated | unknown\ host | no\ such\ host
-    | getaddrinfo | \bEAI_AGAIN\b | \bENOTFOUND\b | \bdns\ error
-    | network\ is\ unreachable | network\ unreachable | \bENETUNREACH\b | no\ route\ to\ host""",
-    re.IGNORECASE | re.VERBOSE,
-)
 
 
 def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None) -> list[Remedy]:
@@ -342,49 +324,3 @@ def _logs_of_failed(parts: PlanParts, plan: Plan) -> list[Remedy]:
     children = parts.plans.children(plan.id)
     failed = [child for child in children if child.state is PlanState.ERRORED and not is_stopped(child)]
     return [_step(one, "log", f"list the tool calls of {title_of(one)!r}") for one in failed[:_FEW]]
-
-
-def looks_like_no_network(output: str) -> bool:
-    """Return whether the text looks like the output of a program without network."""
-    return _NO_NETWORK.search(output) is not None
-
-
-def hints_of(parts: PlanParts, plan: Plan) -> list[str]:
-    """Return a hint for each failed command or check that may have failed because it has no network."""
-    from cleveragents.plans.model.strategy import Strategy
-
-    if plan.strategy is None or not any(map(looks_like_no_network, _failures(parts, plan))):
-        return []
-    strategy = Strategy.from_json(plan.strategy)
-    if _allows(strategy) or not parts.commands(Path(plan.resource)).isolates:
-        return []
-    return [f"commands have no network under the profile {strategy.profile}; {_network_remedy(strategy)}"]
-
-
-def _failures(parts: PlanParts, plan: Plan) -> Iterator[str]:
-    """Yield the error of the plan with the output of its last command, and the failed checks."""
-    if plan.error is not None:
-        yield plan.error
-        for call in parts.history.calls(plan.id)[-1:]:
-            yield str(call.result.get("output")) if isinstance(call.result, Mapping) else ""
-    for check in checks_of(parts, plan, None):
-        if check["verdict"] != "passed":
-            yield str(check["details"])
-
-
-def _network_remedy(strategy: Strategy) -> str:
-    """Return a text that names the profiles that allow the network, or says that the action's own profile
-    denies it.
-    """
-    from cleveragents.core.policy import PROFILES
-
-    allowing = [name for name in PROFILES if _allows(structs.replace(strategy, profile=name))]
-    if not allowing:
-        return f"the action's own profile, {strategy.action_profile}, denies the network"
-    return f"to allow the network, run it with the profile {' or '.join(allowing)}"
-
-
-def _allows(strategy: Strategy) -> bool:
-    from cleveragents.core.policy import Capability, Verdict
-
-    return strategy.policy.verdict(Capability.NETWORK) is Verdict.ALLOW

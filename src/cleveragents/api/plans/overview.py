@@ -130,7 +130,8 @@ def overview_of(access: Access, plan: Plan, *, shared: bool = True) -> Row:
     With `shared`, actions that continue the plan are only offered if a worker can run it for the user.
     """
     # A list of plans does not need these.
-    from cleveragents.api.plans.next_steps import hints_of, steps_from
+    from cleveragents.api.plans.hints import hints_of
+    from cleveragents.api.plans.next_steps import steps_from
     from cleveragents.api.rules import approval_of
 
     parts = access.container.plan_parts
@@ -154,7 +155,7 @@ def overview_of(access: Access, plan: Plan, *, shared: bool = True) -> Row:
             ),
             "out_of_reach": None,
             "in_the_way": obstacle_of(parts, plan),
-            "hints": hints_of(parts, plan),
+            "hints": hints_of(access, plan),
             "approval": None if approval is None else as_json(approval),
         }
         | {"worked_on": _is_worked_on(parts, plan)}

@@ -15,8 +15,10 @@ __all__ = [
     "EXAMPLE_PLAN",
     "EXAMPLE_TIME",
     "Needs",
+    "Phase",
     "PlanCount",
     "PlanFields",
+    "PlanState",
     "PlanSummary",
     "plan_counts",
 ]

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
 
+from cleveragents.api.actors import graphs_of
 from cleveragents.api.format import printable_value
 from cleveragents.api.plans.detail_views import (
     BudgetView,
@@ -20,7 +21,6 @@ from cleveragents.api.plans.detail_views import (
     OutputView,
     TreeNode,
 )
-from cleveragents.api.plans.graphs import graphs_of
 from cleveragents.api.plans.summary import EXAMPLE_PLAN
 from cleveragents.api.views import Page
 from cleveragents.core.json_value import thaw
