@@ -367,7 +367,7 @@ class PlanRun:
         tree = work.sandbox.tree(execution.history.states(plan.id))
         required = [check for check in strategy.checks if check.required]
         passed = self.checks(self.directory_of(plan)).have_passed(required, plan.id, tree)
-        return replace(strategy, ready=None).to_json() if passed else None
+        return structs.replace(strategy, ready=None).to_json() if passed else None
 
     def _done(
         self, held: OwnedPlan, work: _Work, execution: ToolExecution, *, rethinks: bool = True
