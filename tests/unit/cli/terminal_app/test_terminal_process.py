@@ -86,25 +86,25 @@ def test_a_signal_restores_the_terminal_and_leaves_plans_running(
         raw = termios.tcgetattr(terminal)[3]
         os.write(terminal, b"!sleep 600\r")
         wait_until(lambda: [one.status for one in client.plans.list().items] == [PlanStatus.RUNNING])
-        process.send_signal(number)
-        read_until(terminal, b"\x1b[?25h")  # the cursor is visible
-        assert process.wait(60) == 128 + number
-        cooked = termios.tcgetattr(terminal)[3]
-        assert (raw & termios.ECHO, cooked & termios.ECHO) == (0, termios.ECHO)
         (plan,) = client.plans.list().items
-        assert (plan.status, is_in_background(tmp_path / "state", plan.id)) == (PlanStatus.RUNNING, True)
-        client.plans.cancel(plan.id)
-        wait_until(lambda: not is_in_background(tmp_path / "state", plan.id))
+        try:
+            process.send_signal(number)
+            read_until(terminal, b"\x1b[?25h")  # the cursor is visible
+            assert process.wait(60) == 128 + number
+            cooked = termios.tcgetattr(terminal)[3]
+            assert (raw & termios.ECHO, cooked & termios.ECHO) == (0, termios.ECHO)
+            assert client.plans.summary(plan.id).status is PlanStatus.RUNNING
+            assert is_in_background(tmp_path / "state", plan.id)
+        finally:
+            client.plans.cancel(plan.id)
+            wait_until(lambda: not is_in_background(tmp_path / "state", plan.id))
 
 
 def test_a_closed_terminal_ends_the_app(root: Path) -> None:
-    ours, theirs = pty.openpty()
-    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
-    program = [sys.executable, "-m", "cleveragents"]
-    with Forked(program, cwd=root, start_new_session=True, **streams) as process:
-        os.close(theirs)
-        read_until(ours, b"No plans yet")
-        os.close(ours)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    with app_on_terminal(root) as (process, terminal):
+        os.dup2(nowhere, terminal)  # closes our end of the terminal
+        os.close(nowhere)
         process.send_signal(signal.SIGHUP)  # the kernel sends it to the processes of a lost terminal
         assert process.wait(60) != 0
 
