@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.conversations.model import Conversation, NewConversation, NewTurn, TurnState
@@ -85,7 +86,7 @@ def test_a_dead_owner_of_this_machine_is_abandoned_at_once(store: SqlConversatio
     me = processes.identity("me")
     held = begun(store, me)
     assert observer.abandoned(held) is None
-    dead = replace(held, owner=replace(me, started_ticks=me.started_ticks - 1))
+    dead = replace(held, owner=structs.replace(me, started_ticks=me.started_ticks - 1))
     assert observer.abandoned(dead) == held.observed
     assert observer.abandoned(replace(held, owner=None)) is None
 

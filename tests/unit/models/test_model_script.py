@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from cleveragents.core.errors import ConfigurationError, ModelRefused
 from cleveragents.models.model.attachment import Attachment

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cleveragents.core.errors import NeedsHuman, PlanError, StalePlan
 from cleveragents.plans.model.plan import Phase, Plan, PlanState

@@ -20,6 +20,7 @@ __all__ = [
     "BudgetView",
     "CallView",
     "CommentAnswerView",
+    "CommentState",
     "CommentView",
     "ComparisonView",
     "ConflictSideView",

@@ -9,11 +9,10 @@ from pydantic import Field, model_validator
 
 from cleveragents.api.jobs import JobView
 from cleveragents.api.plans.client import ApprovalScope
-from cleveragents.api.plans.detail_views import BudgetView, CommentView, CorrectionPreview
+from cleveragents.api.plans.detail_views import BudgetView, CommentState, CommentView, CorrectionPreview
 from cleveragents.api.plans.views import PlanView
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.errors import RequestRefused
-from cleveragents.plans.model.comment import CommentState
 from cleveragents.server.access import PlanOperator
 from cleveragents.server.middleware.idempotency import Claimed
 from cleveragents.server.parameters import PlanId, StrictBody

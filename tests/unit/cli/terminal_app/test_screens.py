@@ -18,24 +18,26 @@ import pytest
 from textual.pilot import Pilot
 
 from cleveragents.api.conversations.client import ConversationRequest, TurnView
-from cleveragents.api.plans.views import (
-    ApprovalView,
+from cleveragents.api.plans.detail_views import (
     BudgetView,
-    CallSummary,
     CallView,
-    ChangeView,
-    CheckView,
     CommentView,
     DecisionNode,
     DiffView,
     FileDiffView,
     HunkView,
-    LimitsView,
     LineView,
     OutputView,
+    SpentView,
+)
+from cleveragents.api.plans.views import (
+    ApprovalView,
+    CallSummary,
+    ChangeView,
+    CheckView,
+    LimitsView,
     PlanView,
     SpendingView,
-    SpentView,
 )
 from cleveragents.api.views import Page
 from cleveragents.cli.terminal_app.app import TerminalApp

@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from cleveragents.api.plans.views import OutputView
+from cleveragents.api.plans.detail_views import OutputView
 from cleveragents.cli.terminal_app.transcript import Entry, Transcript
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
