@@ -245,7 +245,7 @@ class SqlConversationStore:
             held = self._taken(connection, conversation_id, owner, abandoned, now)
             number = held.turns + 1
             if number > MOST_TURNS:  # guard: bounded conversations
-                problem = f"session {held.id} has {MOST_TURNS:,} turns, the most; start another session"
+                problem = f"session {held.id} has {MOST_TURNS:,} turns, the limit; start another one"
                 raise RequestRefused(problem, "conversation_id")
             keep_made(connection, claim, str(number))
             turn = Turn(

@@ -259,8 +259,8 @@ def _breadth(words: tuple[str, ...]) -> str | None:
 
 
 def _is_script(word: str) -> bool:
-    """Return whether the first argument of an interpreter names a script that stays the same, which
-    `/dev/stdin` does not.
+    """Return whether the first argument of an interpreter is the path of a script file. Paths below `/dev`
+    and `/proc` do not count: their content differs from run to run.
     """
     parts = posixpath.normpath(word).split("/")
     outside = parts[0] in ("", "..") and not {"dev", "proc"}.isdisjoint(parts)

@@ -67,6 +67,7 @@ READERS: dict[str, list[tuple[str, ...]]] = {
     "session show": [("{session}",), ("{session}", "--format", "json"), (EVIL_LINE,)],
     "session resume": [("{session}",), (EVIL_LINE,)],
     "session fork": [("{session}",), (EVIL_LINE,)],
+    "session rename": [("{session}", EVIL_LINE), (EVIL_LINE, "title")],
     "session compact": [("{session}",), (EVIL_LINE,)],
     "session delete": [("{session}",), (EVIL_LINE,)],
     "context": [("EVIL colour", "--explain"), ("colour", "--files"), ("colour", "--format", "json")],

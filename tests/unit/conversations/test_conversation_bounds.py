@@ -62,7 +62,7 @@ def test_the_turns_of_a_conversation_are_bounded(database: Database, store: SqlC
     database.write(lambda connection: connection.execute(update(conversations).values(turns=MOST_TURNS - 1)))
     held = store.begin(talk.id, NewTurn("the last one"), ME, now=NOW)
     store.end(held.held, TurnState.ANSWERED, answer="hi", now=NOW)
-    with pytest.raises(RequestRefused, match="1,000 turns, the most; start another session"):
+    with pytest.raises(RequestRefused, match="1,000 turns, the limit; start another one"):
         store.begin(talk.id, NewTurn("one more"), ME, now=NOW)
     assert store.get(talk.id).owner is None
 

@@ -306,7 +306,7 @@ def ensure_new_branch(to_branch: str, *, remote: bool) -> None:
     result; `InvalidName` for an invalid branch name.
     """
     if not remote:
-        problem = "only plans on git remotes push to a branch; omit it"
+        problem = "only plans on git remotes push to a branch; omit `to_branch`"
         raise RequestRefused(problem, "to_branch")
     new_branch(to_branch, _NO_PLAN)
 

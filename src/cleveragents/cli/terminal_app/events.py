@@ -85,7 +85,9 @@ class Batches(Generic[_T]):
 
 
 def plans_of(event: EventView) -> list[str]:
-    """Return the ids of the plans that the event may concern, as on the page. It may name jobs, too."""
+    """Return the ids of all plans that the event may concern, perhaps with ids of jobs. The page has the same
+    rule.
+    """
     kind = event.facts.get("kind")
     job_of = kind.split(":")[1] if isinstance(kind, str) and ":" in kind else None
     named = [event.subject, *(event.facts.get(name) for name in _NAMES), job_of]
