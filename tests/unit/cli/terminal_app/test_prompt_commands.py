@@ -20,7 +20,7 @@ from cleveragents.cli.terminal_app.plan_screen import PlanScreen
 from cleveragents.cli.terminal_app.start import repository_files
 from cleveragents.cli.terminal_app.turn_block import TurnBlock
 from cleveragents.plans.model.status import PlanStatus
-from tests.attached_files import PNG, pdf
+from tests.attached_files import PDF, PNG
 from tests.cli_bench import command_line, paint_shop
 from tests.terminal_bench import drive, shop_client, until
 
@@ -109,7 +109,7 @@ def test_commands_of_a_session(client: Client) -> None:
 
 def test_a_picture_goes_with_the_next_message(client: Client, tmp_path: Path) -> None:
     (tmp_path / "shed.png").write_bytes(PNG)
-    (tmp_path / "paper.pdf").write_bytes(pdf("hello"))
+    (tmp_path / "paper.pdf").write_bytes(PDF)
 
     def answers(app: TerminalApp) -> list[str]:
         return [one.answer.strip() for one in app.home.query(TurnBlock)]
