@@ -40,7 +40,7 @@ class PlanServer:
     def script(self, *rules: Mapping[str, Any]) -> str:
         """Return the name of a model that answers from this script."""
         path = self.home / f"script-{len(list(self.home.glob('script-*')))}.yaml"
-        facts = {"image_tokens": 900, "pdf_page_tokens": 900}
+        facts = {"image_tokens": 900, "pdf_tokens": 1_000_000}
         path.write_text(json.dumps({"version": 1, "facts": facts, "rules": list(rules)}))
         return f"scripted/{path}"
 

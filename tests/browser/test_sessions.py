@@ -72,7 +72,16 @@ def test_a_picture_is_attached_to_a_message(bench: PageBench, model: str) -> Non
     sent(page, "What is this?")
     expect(page.get_by_role("alert")).to_contain_text("'notes.txt' is no PNG")
     page.get_by_role("button", name="Detach").click()
+    one = {"name": "a.png", "mimeType": "image/png", "buffer": PNG}
+    for files, problem in (
+        ([one] * 6, "a question has at most 5 attachments"),
+        ([{**one, "buffer": bytes(5_100_000)}] * 2, "at most 10,000,000 bytes together"),
+    ):
+        field.set_input_files(files)
+        expect(page.get_by_role("alert")).to_contain_text(problem)
+        expect(page.get_by_role("button", name="Detach")).to_have_count(0)
     field.set_input_files([{"name": "<b>shed.png", "mimeType": "text/plain", "buffer": PNG}])
+    expect(page.get_by_role("alert")).to_have_count(0)
     expect(page.get_by_text("Attached: <b>shed.png")).to_be_visible()
     page.get_by_role("button", name="Send").click()
     expect(page.get_by_role("article", name="Answer 1")).to_contain_text("A shed.")

@@ -228,7 +228,7 @@ def _model_view(facts: ModelFacts, catalogue: ModelCatalogue) -> ModelView:
         key=key,
         tool_calls=None if facts.tool_calls is None else facts.tool_calls.value,
         images=facts.image_tokens is not None,
-        pdf=facts.pdf_page_tokens is not None,
+        pdf=facts.pdf_tokens is not None,
         cache_write=None if price is None or price.cache_write is None else price.cache_write / _MILLION,
     )
 

@@ -10,6 +10,7 @@ import io
 import os
 import sys
 import tempfile
+import threading
 import traceback
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -52,11 +53,39 @@ def record_error(error: BaseException, subject: str, state_directory: Path | Non
 class LogStream(io.TextIOBase):
     """A stream that appends to a log file. A full log becomes `NAME.log.1`; there is no other old one.
 
-    Any thread may write: each write is one append to the file, and the stream has no other state.
+    Thread safety:
+        Owner: the code that redirects a stream to it; any thread may write.
+        Lock: `_lock` guards the descriptor while it is opened or closed.
+        Guarantee: each write is one append to the file, and at most one descriptor is open.
+    Cancel safety: nothing here waits.
     """
+
+    encoding = "utf-8"
+    errors = "backslashreplace"
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._lock = threading.Lock()
+        self._descriptor: int | None = None
+
+    def fileno(self) -> int:
+        """Return a descriptor that appends to the log, for child processes and fault handlers. It stays with
+        its file if the log becomes full. If the log cannot be written, the descriptor discards its input.
+        """
+        with self._lock:
+            if self._descriptor is None:
+                try:
+                    self._descriptor = _opened(self._path)
+                except OSError:  # a full disk must not fail the code that logs
+                    self._descriptor = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            return self._descriptor
+
+    def close(self) -> None:
+        with self._lock:
+            descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+        super().close()
 
     def writable(self) -> bool:
         return True
@@ -67,11 +96,14 @@ class LogStream(io.TextIOBase):
         return len(text)
 
 
-def _append(path: Path, details: str) -> str:
+def _opened(path: Path) -> int:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.exists() and path.stat().st_size > _LOG_BOUND:
         path.replace(path.with_suffix(".log.1"))
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def _append(path: Path, details: str) -> str:
+    with os.fdopen(_opened(path), "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(details)
     return str(path)

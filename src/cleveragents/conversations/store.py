@@ -324,10 +324,7 @@ class SqlConversationStore:
         if any(row.content is None for row in rows):  # guard: a question is not asked without its files
             problem = f"the files of turn {turn} are deleted; send the question again with its files"
             raise RequestRefused(problem, "conversation_id")
-        return [
-            Attachment(row.name, MediaType(row.media_type), row.content, row.pages, row.text_tokens)
-            for row in rows
-        ]
+        return [Attachment(row.name, MediaType(row.media_type), row.content) for row in rows]
 
     def rename(self, conversation_id: str, title: str) -> Conversation:
         """Change the title. Raises `UnknownConversation`."""
@@ -612,8 +609,6 @@ def _add_attachments(connection: Connection, turn: Turn, attachments: Sequence[A
             "name": one.name,
             "media_type": one.media_type.value,
             "bytes": len(one.content),
-            "pages": one.pages,
-            "text_tokens": one.text_tokens,
             "content": one.content,
         }
         for number, one in enumerate(attachments, start=1)

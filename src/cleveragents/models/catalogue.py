@@ -65,7 +65,7 @@ _WRITES_CACHE = "anthropic/"
 _PICODOLLARS_A_TOKEN = 10**6  # for a price of one dollar per million tokens
 _KEYS = {"input", "output", "cached", "cache_write", "context_tokens", "output_tokens", "tool_calls"} | {
     "image_tokens",
-    "pdf_page_tokens",
+    "pdf_tokens",
 }
 
 
@@ -467,7 +467,7 @@ def _facts(name: str, entry: object, source: str) -> ModelFacts:
         price,
         tool_calls=_tool_calls(entry.get("tool_calls"), where),
         image_tokens=_tokens(entry["image_tokens"], where) if "image_tokens" in entry else None,
-        pdf_page_tokens=_tokens(entry["pdf_page_tokens"], where) if "pdf_page_tokens" in entry else None,
+        pdf_tokens=_tokens(entry["pdf_tokens"], where) if "pdf_tokens" in entry else None,
     )
 
 

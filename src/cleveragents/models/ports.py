@@ -48,7 +48,7 @@ class ModelFacts(Struct, frozen=True):
     """Facts about a model that are known before a call.
 
     `price` None means unknown, not free. `keyed` is False if the model needs an API key and none is set.
-    `image_tokens` are the most tokens of one image, `pdf_page_tokens` those of one page without its text;
+    `image_tokens` are the most tokens of one image, `pdf_tokens` those of one PDF, whatever it contains;
     None: it is not known that the model takes images or PDFs.
     """
 
@@ -60,21 +60,21 @@ class ModelFacts(Struct, frozen=True):
     tool_calls: ToolCallMode | None = None
     """None: unknown until the model is probed."""
     image_tokens: int | None = None
-    pdf_page_tokens: int | None = None
+    pdf_tokens: int | None = None
 
     def attachment_tokens(self, attachments: Iterable[Attachment]) -> int:
-        """Return the most tokens that these files take. Raises `RequestRefused` for a file that the model, as
-        far as is known, does not take.
+        """Return the most tokens that these files take: a provider refuses what exceeds the context window.
+        Raises `RequestRefused` for a file that the model, as far as is known, does not take.
         """
-        return sum(self._tokens_of(one) for one in attachments)
+        return min(self.context_tokens, sum(self._tokens_of(one) for one in attachments))
 
     def _tokens_of(self, attachment: Attachment) -> int:
         is_pdf = attachment.media_type is MediaType.PDF
-        each = self.pdf_page_tokens if is_pdf else self.image_tokens
+        each = self.pdf_tokens if is_pdf else self.image_tokens
         if each is not None and not (
             attachment.media_type is MediaType.GIF and self.name.startswith(_NO_GIF)
         ):
-            return attachment.pages * each + attachment.text_tokens if is_pdf else each
+            return each
         kind = attachment.media_type.value
         known = "" if each is not None else ", as far as is known"
         raise RequestRefused(
@@ -85,7 +85,7 @@ class ModelFacts(Struct, frozen=True):
                 Remedy(
                     "config.set",
                     options={"key": "models.prices", "value": None},
-                    text=f"State `{'pdf_page_tokens' if is_pdf else 'image_tokens'}` in your list of models",
+                    text=f"State `{'pdf_tokens' if is_pdf else 'image_tokens'}` in your list of models",
                 ),
             ),
         )

@@ -154,7 +154,7 @@ class ScriptedFacts(_Part):
     output_price: _DOLLARS | None = None
     cached_price: _DOLLARS | None = None
     image_tokens: Annotated[int, Field(ge=1)] | None = None
-    pdf_page_tokens: Annotated[int, Field(ge=1)] | None = None
+    pdf_tokens: Annotated[int, Field(ge=1)] | None = None
 
 
 class Script(_Part):

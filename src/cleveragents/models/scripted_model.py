@@ -44,7 +44,7 @@ def scripted_facts(name: str, script: Script) -> ModelFacts:
         facts.output_tokens,
         price,
         image_tokens=facts.image_tokens,
-        pdf_page_tokens=facts.pdf_page_tokens,
+        pdf_tokens=facts.pdf_tokens,
     )
 
 

@@ -105,17 +105,19 @@ class Estimator:
         self._factor = 1.0
 
     def count(self, request: ModelRequest) -> int:
-        """Return the estimate for a request, raised by the largest underestimate seen so far. Raises
-        `RequestRefused` for an attachment that the model does not take.
+        """Return the estimate for a request: its texts, raised by the largest underestimate seen so far, and
+        the most that its attachments take. Raises `RequestRefused` for an attachment that the model does not
+        take.
         """
-        return int(self._estimate(request) * self._factor) + 1
+        texts = int(estimate_request(request) * self._factor) + 1
+        return texts + self._facts.attachment_tokens(request.attachments)
 
     def learn(self, request: ModelRequest, counted: int) -> None:
-        """Raise later estimates if the model counted more tokens than estimated."""
-        self._factor = max(self._factor, counted / self._estimate(request))  # guard: the factor only grows
-
-    def _estimate(self, request: ModelRequest) -> int:
-        return estimate_request(request) + self._facts.attachment_tokens(request.attachments)
+        """Raise later estimates if the model counted more tokens than estimated. A request with attachments
+        teaches nothing about texts.
+        """
+        if not request.attachments:
+            self._factor = max(self._factor, counted / estimate_request(request))  # guard: it only grows
 
 
 def _estimate_tool(tool: ToolSpec) -> int:

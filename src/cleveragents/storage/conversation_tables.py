@@ -84,8 +84,6 @@ conversation_attachments = Table(
     Column("name", Text, nullable=False),
     Column("media_type", Text, nullable=False),
     Column("bytes", Integer, nullable=False),
-    Column("pages", Integer, nullable=False),
-    Column("text_tokens", Integer, nullable=False),
     Column("content", LargeBinary),
 )
 

@@ -24,7 +24,7 @@ from cleveragents.core.errors import (
 )
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.storage.conversation_tables import conversation_attachments
-from tests.attached_files import PNG, pdf
+from tests.attached_files import PDF, PNG
 from tests.conditions import wait_until
 from tests.contracts.client.conftest import ClientOf
 from tests.server_plan_bench import PlanServer
@@ -67,7 +67,7 @@ FAILS_ONCE = {
 SEES_AGAIN = {"when": {"attached": "image/png"}, "reply": {"text": "A picture."}}
 RECALLS = {"when": {"user": '"attached": \\["a.png", "b.pdf"\\]'}, "reply": {"text": "I saw it before."}}
 SAYS = {"reply": {"text": "Hello."}}
-FILES = (Attachment.of("dir/a.png", PNG), Attachment.of("b.pdf", pdf("a shed")))
+FILES = (Attachment.of("dir/a.png", PNG), Attachment.of("b.pdf", PDF))
 
 
 @pytest.fixture(scope="module")
@@ -296,9 +296,8 @@ def test_attachments_that_cannot_be_sent_are_refused_before_the_turn(
 
 
 def test_the_budget_reserves_the_most_that_attachments_take(client: Client, model: str) -> None:
-    talk = begun(client, model, limits=Limits(tokens=12_000))
-    many = [Attachment.of("b.pdf", pdf(*["a page"] * 20))]
-    turn = asked(client, talk, "What is this?", attachments=many)
+    talk = begun(client, model, limits=Limits(tokens=100_000))
+    turn = asked(client, talk, "What is this?", attachments=FILES)
     assert (turn.state, client.conversations.get(talk).tokens) == (TurnState.FAILED, 0)
     assert "budget" in str(turn.error)
 

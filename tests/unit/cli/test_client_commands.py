@@ -806,3 +806,12 @@ def test_in_another_repository_no_plan_of_the_server_is_changed_without_its_name
     for one in (plan, waiting):
         asked("plan", "cancel", one)
         asked("plan", "delete", one, "--yes")
+
+
+def test_a_question_that_the_server_does_not_accept_leaves_no_session(asked: Ask, tmp_path: Path) -> None:
+    script = tmp_path / "script.yaml"
+    script.write_text(json.dumps({"version": 1, "rules": [{"reply": {"text": "Hello."}}]}))
+    before = asked("session", "list", "--format", "json").out
+    refused = asked("ask", "x" * 15_000_000, "--resource", "shop", "--model", f"scripted/{script}")
+    assert (refused.code, "bytes of attachments" in refused.err) == (1, True), refused.err
+    assert asked("session", "list", "--format", "json").out == before

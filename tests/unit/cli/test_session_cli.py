@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attached_files import PNG, pdf
+from tests.attached_files import PDF, PNG
 from tests.cli_bench import Agents, command_line, paint_shop, use_home
 
 RULES = [
@@ -83,7 +83,7 @@ def test_files_that_cannot_be_attached_are_refused_before_a_session_is_created(
     closed.chmod(0)
     for path, problem in (
         (named("notes.png", b"just text"), "is no PNG, JPEG, GIF or WebP image and no PDF; paste its text"),
-        (named("paper.pdf", pdf("hello")), "takes no application/pdf files"),
+        (named("paper.pdf", PDF), "takes no application/pdf files"),
         (named("large.png", PNG + bytes(10_000_000)), "larger than 10,000,000 bytes"),
         (pipe, "is not a regular file"),
         (tmp_path, "is not a regular file"),

@@ -102,7 +102,7 @@ def test_the_list_says_which_models_take_images_and_pdfs(tmp_path: Path) -> None
     own.write_text('[models."openai/local"]\nimage_tokens = 900\n')
     prices = PriceList(str(own))
     taken = {
-        name: ((facts := prices.facts(name)).image_tokens is not None, facts.pdf_page_tokens is not None)
+        name: ((facts := prices.facts(name)).image_tokens is not None, facts.pdf_tokens is not None)
         for name in ("openai/gpt-4.1-2025-04-14", "openai/o3-mini", "openai/gpt-99", "openai/local")
     }
     assert taken == {
@@ -111,13 +111,17 @@ def test_the_list_says_which_models_take_images_and_pdfs(tmp_path: Path) -> None
         "openai/gpt-99": (False, False),
         "openai/local": (True, False),
     }
+    bounds = {facts.name: facts.pdf_tokens for facts in prices.known() if facts.pdf_tokens is not None}
+    assert bounds == {name: prices.facts(name).context_tokens for name in bounds}, (
+        "only the window bounds a PDF"
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ('[models."a/b"]\nimage_tokens = 0', "whole number greater than 0"),
-        ('[models."a/b"]\npdf_page_tokens = true', "whole number greater than 0"),
+        ('[models."a/b"]\npdf_tokens = true', "whole number greater than 0"),
         ("what?", "is not valid TOML"),
         ("", "has no table [models"),
         ('models."a/b" = 3', "must be a table"),

@@ -86,8 +86,8 @@ def test_facts_are_those_of_the_script() -> None:
     script = read_script("facts: {input_price: 1, output_price: 2, cached_price: 0.5}\nrules: []", "s")
     assert scripted_facts("x", script) == ModelFacts("x", 128_000, 8_192, Price(10**6, 2 * 10**6, 500_000))
     assert scripted_facts("x", read_script("rules: []", "s")).price is None
-    seeing = scripted_facts("x", read_script("facts: {image_tokens: 3, pdf_page_tokens: 5}\nrules: []", "s"))
-    assert (seeing.image_tokens, seeing.pdf_page_tokens) == (3, 5)
+    seeing = scripted_facts("x", read_script("facts: {image_tokens: 3, pdf_tokens: 5}\nrules: []", "s"))
+    assert (seeing.image_tokens, seeing.pdf_tokens) == (3, 5)
 
 
 def test_a_rule_matches_the_type_of_an_attachment() -> None:

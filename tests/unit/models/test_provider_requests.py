@@ -24,7 +24,7 @@ from cleveragents.models.ports import Model, ModelFacts, ModelReply, ModelReques
 from cleveragents.models.provider import ModelSpec
 from cleveragents.models.providers import anthropic, google, openai
 from tests import model_wires
-from tests.attached_files import PNG, pdf
+from tests.attached_files import PDF, PNG
 from tests.model_wires import EVENTS, Answer, Wire, serving
 
 # Found without importing: imports take seconds, and every collection would pay for them.
@@ -141,7 +141,7 @@ class Stand:
         self.wire = wire
 
     def model(self, name: str = "m") -> Model:
-        facts = ModelFacts(f"{self.provider}/{name}", 100_000, 100, image_tokens=900, pdf_page_tokens=900)
+        facts = ModelFacts(f"{self.provider}/{name}", 100_000, 100, image_tokens=900, pdf_tokens=900)
         spec = ModelSpec(facts=facts, model=name, timeout_seconds=60, key="k", base_url=self.wire.url)
         return PROVIDERS[self.provider][0].open(spec)
 
@@ -211,7 +211,7 @@ def test_a_temperature_is_sent_to_models_that_accept_one() -> None:
 
 # ── attachments ───────────────────────────────────────────────────────────────────────────────────
 
-FILES = (Attachment.of("shot.png", PNG), Attachment.of("../paper.pdf", pdf("hello")))
+FILES = (Attachment.of("shot.png", PNG), Attachment.of("../paper.pdf", PDF))
 IMAGE, DOCUMENT = (one.base64 for one in FILES)
 FOR_URLS = str.maketrans("+/", "-_")  # the alphabet of Google's library
 ATTACHED: dict[str, Any] = {

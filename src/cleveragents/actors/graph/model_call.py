@@ -20,6 +20,7 @@ from cleveragents.actors.graph.state import State, answer_schema
 from cleveragents.actors.model.actor import Actor, LlmNode, ProgressKind
 from cleveragents.core.errors import ContextTooLong
 from cleveragents.core.tool import ToolSpec
+from cleveragents.models.model.attachment import MediaType
 from cleveragents.models.model.conversation import Message, MessageRole, Usage
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 
@@ -170,10 +171,16 @@ class NodeModelCall:
         return None
 
     def _count(self, messages: Sequence[Message]) -> int:
-        request = self._request(messages)
-        self._counted = self.place.context.host.count_tokens(self._model, request)
+        """Return the tokens of a request without its PDFs. Their worst case is the whole window, which would
+        leave no room for messages; only the provider knows whether they fit.
+        """
+        request, count = self._request(messages), self.place.context.host.count_tokens
+        self._counted = count(self._model, request)
         self._asked = request
-        return self._counted
+        known = [one for one in request.attachments if one.media_type is not MediaType.PDF]
+        if len(known) == len(request.attachments):
+            return self._counted
+        return count(self._model, replace(request, attachments=known))
 
     def _counted_in(self, request: ModelRequest) -> int:
         if request is self._asked:  # a summary is a different request

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import click
 
 from cleveragents.api.views import as_json
@@ -10,7 +12,7 @@ from cleveragents.cli.completion import complete_model
 from cleveragents.cli.output import Output, format_option, progress
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.conversations.model import TurnState
-from cleveragents.core.errors import RequestRefused
+from cleveragents.core.errors import CleverAgentsError
 from cleveragents.models.model.budget import BudgetLimits
 
 __all__ = ["ask"]
@@ -80,9 +82,10 @@ def ask(
         )
     try:
         conversations.send(session_id, question, read_only=True, attachments=attachments)
-    except RequestRefused:
+    except CleverAgentsError:
         if made:  # a question that was never asked leaves no session
-            conversations.delete(session_id, only_unused=True)
+            with suppress(CleverAgentsError):  # the first error says more; an accepted question stays
+                conversations.delete(session_id, only_unused=True)
         raise
     try:
         turn = follow_turn(client, session_id, streamed=False, quiet=output.machine_readable)

@@ -21,7 +21,7 @@ from cleveragents.cli.terminal_app.events import Batches
 from cleveragents.cli.terminal_app.notices import error_text, plain
 from cleveragents.cli.terminal_app.prompt import Prompt
 from cleveragents.conversations.model import TurnState
-from cleveragents.core.errors import CleverAgentsError, Closed, ServerUnreachable
+from cleveragents.core.errors import CleverAgentsError, Closed, RequestRefused, ServerUnreachable
 
 if TYPE_CHECKING:
     from textual.notifications import SeverityLevel
@@ -233,8 +233,16 @@ class ConversationPane(Vertical):
         self.work(call, failed=failed)
 
     def attach(self, files: Sequence[Attachment]) -> None:
-        """Add files to the next message."""
-        self._attached = (*self._attached, *files)
+        """Add files to the next message, unless they are too many or too large together."""
+        from cleveragents.models.model.attachment import ensure_attachable
+
+        together = (*self._attached, *files)
+        try:
+            ensure_attachable(together)
+        except RequestRefused as error:
+            self.say(error_text(error, self._prefix), severity="error")
+            return
+        self._attached = together
         self.say(f"Your next message has: {', '.join(one.name for one in self._attached)}")
 
     def detach(self) -> None:

@@ -19,8 +19,9 @@ from cleveragents.cli.terminal_app.information import Information
 from cleveragents.cli.terminal_app.plan_screen import PlanScreen
 from cleveragents.cli.terminal_app.start import repository_files
 from cleveragents.cli.terminal_app.turn_block import TurnBlock
+from cleveragents.models.model.attachment import MOST_ATTACHED_BYTES, MOST_ATTACHMENTS
 from cleveragents.plans.model.status import PlanStatus
-from tests.attached_files import PNG, pdf
+from tests.attached_files import PDF, PNG
 from tests.cli_bench import command_line, paint_shop
 from tests.terminal_bench import drive, shop_client, until
 
@@ -109,7 +110,8 @@ def test_commands_of_a_session(client: Client) -> None:
 
 def test_a_picture_goes_with_the_next_message(client: Client, tmp_path: Path) -> None:
     (tmp_path / "shed.png").write_bytes(PNG)
-    (tmp_path / "paper.pdf").write_bytes(pdf("hello"))
+    (tmp_path / "paper.pdf").write_bytes(PDF)
+    (tmp_path / "large.png").write_bytes(PNG + bytes(MOST_ATTACHED_BYTES - len(PNG)))
 
     def answers(app: TerminalApp) -> list[str]:
         return [one.answer.strip() for one in app.home.query(TurnBlock)]
@@ -122,6 +124,11 @@ def test_a_picture_goes_with_the_next_message(client: Client, tmp_path: Path) ->
         await until(pilot, lambda: not talk.running and talk.prompt.area.text == "What is this?")
         await says(pilot, app, "/attach", "no attachments")
         await says(pilot, app, f"/attach {tmp_path / 'shed.png'}", "Your next message has: shed.png")
+        await says(pilot, app, f"/attach {tmp_path / 'large.png'}", "at most 10,000,000 bytes together")
+        for number in range(2, MOST_ATTACHMENTS + 1):
+            shown = ", ".join(["shed.png"] * number)
+            await says(pilot, app, f"/attach {tmp_path / 'shed.png'}", f"Your next message has: {shown}")
+        await says(pilot, app, f"/attach {tmp_path / 'shed.png'}", "a question has at most 5 attachments")
         await run(pilot, app, "What is this?")
         await until(pilot, lambda: answers(app) == ["A shed."] and not talk.running)
         await run(pilot, app, "hello")

@@ -23,8 +23,6 @@ def upgrade() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("media_type", sa.Text(), nullable=False),
         sa.Column("bytes", sa.Integer(), nullable=False),
-        sa.Column("pages", sa.Integer(), nullable=False),
-        sa.Column("text_tokens", sa.Integer(), nullable=False),
         sa.Column("content", sa.LargeBinary(), nullable=True),
         sa.PrimaryKeyConstraint("conversation_id", "turn", "number", name="pk_conversation_attachments"),
     )

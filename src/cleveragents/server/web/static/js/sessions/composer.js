@@ -9,14 +9,17 @@ const SENDS = "Enter sends, Shift+Enter adds a line.";
 const PREFIX = "cleveragents.draft.";
 const keyOf = (id) => `${PREFIX}${id}`;
 const TYPES = "image/png,image/jpeg,image/gif,image/webp,application/pdf";
+const MOST_FILES = 5;
 const MOST_BYTES = 10_000_000;
 
-/** Returns the files as the API takes them. */
-function encoded(files) {
-  if (files.reduce((sum, file) => sum + file.size, 0) > MOST_BYTES) throw new Error("The files are larger than 10 MB together.");
-  return Promise.all(files.map(encodedFile));
+/** Returns why these files cannot be attached, in the words of the server; null if they can. */
+function refusal(files) {
+  if (files.length > MOST_FILES) return "a question has at most 5 attachments";
+  if (files.reduce((sum, file) => sum + file.size, 0) <= MOST_BYTES) return null;
+  return "the attachments of a question have at most 10,000,000 bytes together";
 }
 
+/** Returns the file as the API takes it. */
 function encodedFile(file) {
   return new Promise((done, failed) => {
     const reader = new FileReader();
@@ -55,7 +58,7 @@ export function Composer({ id, callsTools, running, stop, stopping, sent }) {
     setError(null);
     try {
       const body = { text, read_only: readOnly };
-      if (files.length) body.attachments = await encoded(files);
+      if (files.length) body.attachments = await Promise.all(files.map(encodedFile));
       // The same message has the same key: if the response was lost, a second attempt sends nothing twice.
       const same = JSON.stringify(body);
       if (request.current.body !== same) request.current = { body: same, key: newKey() };
@@ -69,6 +72,13 @@ export function Composer({ id, callsTools, running, stop, stopping, sent }) {
     }
     setBusy(false);
   };
+  const attach = (event) => {
+    const chosen = [...files, ...event.currentTarget.files];
+    event.currentTarget.value = "";
+    const problem = refusal(chosen);
+    setError(problem && { heading: "Files not attached", message: problem });
+    if (!problem) setFiles(chosen);
+  };
   const typed = (event) => {
     if (event.key === "Escape") event.currentTarget.blur();
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -76,7 +86,7 @@ export function Composer({ id, callsTools, running, stop, stopping, sent }) {
     send();
   };
   return html`<form class="s-composer" ref=${place} onSubmit=${send} aria-label="Send a message">
-    ${error && html`<${ErrorBox} error=${error} title="Message not sent" />`}
+    ${error && html`<${ErrorBox} error=${error} title=${error.heading ?? "Message not sent"} />`}
     <${TextArea} label="Message" rows="2" maxlength="100000" placeholder="Ask a question, or say what to change"
       hint=${callsTools ? SENDS : `${SENDS} This model starts no plans by itself: /plan GOAL starts one.`} value=${text} onInput=${setText} onKeyDown=${typed} />
     ${files.length > 0 &&
@@ -87,10 +97,7 @@ export function Composer({ id, callsTools, running, stop, stopping, sent }) {
     <div class="p-row s-composer-row">
       <label class="p-check"><input type="checkbox" checked=${readOnly} onChange=${() => setReadOnly(!readOnly)} />Answer only, start no plan</label>
       <label class="button s-attach">
-        Attach<input type="file" class="unseen" aria-label="Attach images or PDFs" multiple accept=${TYPES} onChange=${(event) => {
-          setFiles([...files, ...event.currentTarget.files]);
-          event.currentTarget.value = "";
-        }} />
+        Attach<input type="file" class="unseen" aria-label="Attach images or PDFs" multiple accept=${TYPES} onChange=${attach} />
       </label>
       ${running && html`<${Button} icon="stop" busy=${stopping} onClick=${stop}>Stop<//>`}
       <${Button} kind="primary" type="submit" icon="right" busy=${busy} disabled=${running || !text.trim()}>Send<//>
