@@ -22,6 +22,7 @@ from cleveragents.api.events import EventView
 from cleveragents.api.plans.views import LimitsView, PlanView, SpendingView
 from cleveragents.api.views import Page, as_json, view_of
 from cleveragents.conversations.model import TurnState
+from cleveragents.models.model.attachment import Attachment
 
 __all__ = ["FedEvents", "FedSessions", "ShownPlans", "client_of", "event", "example", "plan", "session"]
 
@@ -124,7 +125,7 @@ class FedSessions:
     def turns(self, session_id: str, **_: object) -> Page[TurnView]:
         return Page(items=tuple(self._turns))
 
-    def send(self, session_id: str, text: str) -> TurnView:
+    def send(self, session_id: str, text: str, *, attachments: Sequence[Attachment] = ()) -> TurnView:
         number = len(self._turns) + 1
         self._turns.append(
             example(TurnView, number=number, question=text, answer="", state=TurnState.RUNNING)

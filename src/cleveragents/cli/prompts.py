@@ -46,9 +46,9 @@ def prompt_key(
         _drop_typed_ahead()
         click.echo(f"{question}: ", nl=False, err=True)
         try:
-            said = click.getchar().casefold()
-            while said in ("\r", "\n"):  # of the previous answer
-                said = click.getchar().casefold()
+            said = ""
+            while not said:  # Enter of the previous answer; Enter after the key may arrive together with it
+                said = click.getchar().casefold().strip("\r\n")
         except (EOFError, KeyboardInterrupt) as stopped:
             if end is None or isinstance(stopped, KeyboardInterrupt):
                 raise click.Abort from stopped
