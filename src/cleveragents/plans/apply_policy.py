@@ -140,11 +140,13 @@ def is_apply_allowed(plan: Plan) -> bool:
 
 
 def held_back(parts: ApplyPolicyParts, plan: Plan) -> list[str]:
-    """Return the objections to an automatic apply: findings of the reviewer, and sub-plans that were left
-    out.
+    """Return the objections to an automatic apply: findings of the reviewer, a withdrawn revision, and
+    sub-plans that were left out.
     """
     objection, without = reviewer_objection(parts, plan), left_out_text(parts, plan)
     said = [] if objection is None else [f"the reviewer rejected the result: {objection}"]
+    if Strategy.from_json(plan.strategy).restored:  # guard: a command may still follow the revision
+        said.append("a revision was withdrawn; not applied automatically: apply the plan to take this result")
     rest = f"{without}; not applied automatically: apply the plan to take the remaining changes"
     return [*said, rest] if without else said
 

@@ -10,6 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from cleveragents.core.errors import NeedsHuman, PlanError, StalePlan
+from cleveragents.plans.apply_policy import apply_if_allowed, held_back
+from cleveragents.plans.jobs.shared_jobs import PlanJob, PlanObserver
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from tests.actor_plan_bench import (
@@ -155,6 +157,30 @@ def test_a_cancel_wins_over_a_withdrawal_that_has_not_finished(bench: ActorPlanB
         replace(correction, sandbox_edits=edits).withdraw(plan)
     assert bench.now(plan).state is PlanState.CANCELLED
     bench.ensure_consistent(plan)
+
+
+def test_a_job_that_is_retried_does_not_apply_a_restored_result(bench: ActorPlanBench) -> None:
+    before = bench.text("a.txt")
+    plan = reached(bench, EDIT, FAULT)
+    job = bench.owned_job(bench.parts.comments.revise(plan, "use digits")[1])
+    bench.handler()(job)  # its worker is killed before the job ends
+    plan = withdrawn(bench, plan)
+    bench.give_back(job)
+    again = bench.owned_job(plan)
+    PlanJob(bench.handler(), bench.parts, PlanObserver())(again)
+    assert (again.id, again.attempt) == (job.id, 2)
+    assert bench.now(plan) == plan
+    assert bench.text("a.txt") == before
+
+
+def test_a_command_that_follows_a_revision_does_not_apply_a_restored_result(bench: ActorPlanBench) -> None:
+    plan = withdrawn(bench, revised(bench, reached(bench, EDIT, FAULT)))
+    (said,) = held_back(bench.parts, plan)
+    assert said.startswith("a revision was withdrawn")
+    assert apply_if_allowed(bench.parts, plan) == plan
+    plan = revised(bench, plan, "use words")
+    assert held_back(bench.parts, plan) == []
+    assert apply_if_allowed(bench.parts, plan).state is PlanState.APPLIED
 
 
 def test_a_withdrawal_whose_process_died_is_repeated(bench: ActorPlanBench) -> None:
