@@ -114,6 +114,14 @@ def test_several_failed_revisions_return_to_the_result_before_the_first(bench: A
     assert bench.text("a.txt") == "one\ntwo\n"
 
 
+def test_edits_captured_before_a_revision_are_kept(bench: ActorPlanBench) -> None:
+    plan = reached(bench, EDIT, FAULT)
+    (bench.sandbox(plan).root / "b.txt").write_text("by hand\n")
+    bench.parts.sandbox_edits.reread(plan)
+    withdrawn(bench, revised(bench, plan))
+    assert (bench.sandbox(plan).root / "b.txt").read_text() == "by hand\n"
+
+
 def test_a_good_revision_is_not_withdrawn(bench: ActorPlanBench) -> None:
     plan = reached(bench, EDIT, DONE, checks=[check("grep -q one a.txt")])
     plan = revised(bench, plan)
@@ -123,12 +131,19 @@ def test_a_good_revision_is_not_withdrawn(bench: ActorPlanBench) -> None:
     assert text(bench, plan) == "one\n2\n"
 
 
-def test_edits_by_hand_are_not_lost_with_a_withdrawn_revision(bench: ActorPlanBench) -> None:
+@pytest.mark.parametrize("captured", [False, True])
+def test_edits_by_hand_are_not_lost_with_a_withdrawn_revision(bench: ActorPlanBench, captured: bool) -> None:
     plan = revised(bench, reached(bench, EDIT, FAULT))
     (bench.sandbox(plan).root / "b.txt").write_text("by hand\n")
-    with pytest.raises(NeedsHuman, match="unrecorded edits"):
+    if captured:
+        assert bench.parts.sandbox_edits.reread(plan) is not None
+        (bench.sandbox(plan).root / "c.txt").write_text("not captured\n")
+    files = "b.txt, c.txt" if captured else "b.txt"
+    with pytest.raises(NeedsHuman, match=f"edits by hand since the earlier result: {files}$") as refused:
         bench.parts.correction.withdraw(plan)
+    assert [remedy.action for remedy in refused.value.remedies] == ["plan.rollback"]
     assert bench.now(plan).state is PlanState.ERRORED
+    assert (bench.sandbox(plan).root / "b.txt").exists()
     assert bench.parts.correction.withdraw(plan, discard=True).phase_state == READY
     bench.ensure_consistent(plan)
 
