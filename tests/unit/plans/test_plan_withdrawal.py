@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from cleveragents.core.errors import NeedsHuman, PlanError, StalePlan
 from cleveragents.plans.apply_policy import apply_if_allowed, held_back
 from cleveragents.plans.jobs.shared_jobs import PlanJob, PlanObserver
+from cleveragents.plans.model.comment import CommentState
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from tests.actor_plan_bench import (
@@ -99,6 +100,26 @@ def test_the_next_revision_does_not_repeat_a_withdrawn_one(
     assert "Comment 1, by ada" in task.instructions  # sent again
     assert "use digits" not in "".join([task.instructions, *strategy.guidance])
     assert (strategy.withdrawn, strategy.ready) == ((1,), None)
+
+
+def test_comments_that_a_report_settled_are_open_again(bench: ActorPlanBench) -> None:
+    said = says("Comment 1: resolved: used digits\nComment 2: declined: no need")
+    plan = reached(bench, EDIT, said, checks=[check("grep -q two a.txt")])
+    comments = bench.parts.comments
+    for text in ("digits in a.txt", "be quick", "be kind"):
+        comments.add(plan, text, author="ada")
+    plan = revised(bench, plan)
+    comments.answer(plan, 3, CommentState.RESOLVED, author="ada")
+    settled = [one.state.value for one in comments.store.of_plan(plan.id)]
+    assert settled == ["resolved", "declined", "resolved"]
+    plan = comments.withdraw(bench.now(plan), author="bob")
+    found = comments.store.of_plan(plan.id)
+    assert [one.state.value for one in found] == ["open", "open", "resolved"]
+    last = found[0].answers[-1].made
+    assert (last.author, last.reason) == ("bob", "the revision was withdrawn")
+    revised(bench, plan)
+    again = [one.state.value for one in comments.store.of_plan(plan.id)]
+    assert again == settled, "the same report settles them again"
 
 
 def test_several_failed_revisions_return_to_the_result_before_the_first(bench: ActorPlanBench) -> None:

@@ -232,8 +232,8 @@ class PlanCorrection(Struct, frozen=True):
 
     def withdraw(self, plan: Plan, *, discard: bool = False) -> Plan:
         """Withdraw the revisions that have not passed the required checks: restore the result from before
-        them, which is then ready again, and which only a person applies. Their comments are open again, and
-        the next revision sends them.
+        them, which is then ready again, and which only a person applies. `PlanComments.withdraw` also reopens
+        their comments, so that the next revision sends them.
 
         Raises `PlanError` if there is no such revision; the errors of `SandboxEdits.restore`.
         """
