@@ -15,6 +15,7 @@ from cleveragents.plans.jobs.shared_jobs import PlanJob, PlanObserver
 from cleveragents.plans.model.comment import CommentState
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
+from cleveragents.plans.ports.plans import PlanFacts
 from tests.actor_plan_bench import (
     ActorPlanBench,
     accept,
@@ -35,7 +36,11 @@ EDIT = answer(call("edit", path="a.txt", old="two", new="2"))
 FAULT = answer(fault={"status": 400})
 REST = (
     executes(says("unfixed"), when={"first_user": "does not pass"}),
-    executes(answer(call("write", path="a.txt", content="one\ntwo\n")), DONE, when={"first_user": "make it"}),
+    executes(
+        answer(call("write", path="a.txt", content="one\ntwo\n")),
+        says("made it"),
+        when={"first_user": "make it"},
+    ),
     strategizes(steps({"title": "make it", "instructions": "make it"})),
     reviews(accept()),
 )
@@ -128,8 +133,9 @@ def test_several_failed_revisions_return_to_the_result_before_the_first(bench: A
     assert (failed.phase_state, text(bench, plan)) == (READY, "one\n2\n")
     failed = revised(bench, plan, "use words")
     assert text(bench, plan) == "uno\n2\n"
+    assert failed.answer == "done"
     plan = withdrawn(bench, plan)
-    assert text(bench, plan) == "one\ntwo\n"
+    assert (text(bench, plan), plan.answer) == ("one\ntwo\n", "made it")
     assert Strategy.from_json(plan.strategy).withdrawn == (1, 2)
     assert bench.apply(plan).state is PlanState.APPLIED
     assert bench.text("a.txt") == "one\ntwo\n"
@@ -141,6 +147,16 @@ def test_edits_captured_before_a_revision_are_kept(bench: ActorPlanBench) -> Non
     bench.parts.sandbox_edits.reread(plan)
     withdrawn(bench, revised(bench, plan))
     assert (bench.sandbox(plan).root / "b.txt").read_text() == "by hand\n"
+
+
+def test_a_revision_of_an_earlier_version_is_withdrawn(bench: ActorPlanBench) -> None:
+    plan = revised(bench, reached(bench, EDIT, DONE, checks=[check("grep -q two a.txt")]))
+    strategy = Strategy.from_json(plan.strategy)
+    assert strategy.ready is not None
+    kept = replace(strategy, ready=replace(strategy.ready, job=None, answer=None))
+    now, facts = bench.container.clock.now(), PlanFacts(strategy=kept.to_json())
+    plan = withdrawn(bench, bench.parts.plans.move(plan, READY, facts, now=now))
+    assert (text(bench, plan), plan.job_id, plan.answer) == ("one\ntwo\n", None, None)
 
 
 def test_a_good_revision_is_not_withdrawn(bench: ActorPlanBench) -> None:

@@ -228,6 +228,7 @@ class PlanCorrection(Struct, frozen=True):
             tasks=len(strategy.tasks),
             guidance=len(strategy.guidance),
             job=plan.job_id,
+            answer=plan.answer,
         )
 
     def withdraw(self, plan: Plan, *, discard: bool = False) -> Plan:
@@ -243,7 +244,7 @@ class PlanCorrection(Struct, frozen=True):
             raise PlanError(plan.id, "no unfinished revision with an earlier result to return to", (log,))
         strategy = Strategy.from_json(plan.strategy).before(ready, len(self.corrections.of_plan(plan.id)))
         # The plan leaves the job of the revision first: a worker that claims it does nothing.
-        facts = PlanFacts(strategy=strategy.to_json(), job_id=self._ended_job(ready))
+        facts = PlanFacts(strategy.to_json(), job_id=self._ended_job(ready), answer=ready.answer or "")
         restored = self.sandbox_edits.restore(plan, ready.call, facts, discard=discard)
         self._end_waiting_job(plan)
         self.pausing.lifecycle.wake(restored)

@@ -114,8 +114,8 @@ class RoleAssignment(Struct, frozen=True):
 
 class ReadyResult(Struct, frozen=True):
     """The result of a plan before a revision: the numbers of its last call and its last correction, how many
-    tasks and texts of guidance the plan had, and the job that made the result. An earlier version
-    stored no job.
+    tasks and texts of guidance the plan had, the job that made the result, and its answer. An earlier version
+    stored neither job nor answer.
     """
 
     call: int
@@ -123,6 +123,7 @@ class ReadyResult(Struct, frozen=True):
     tasks: int
     guidance: int
     job: str | None = None
+    answer: str | None = None
 
 
 class Strategy(Struct, frozen=True):
