@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from cleveragents.core.actions.model import REVIEW, CheckRun, CheckVerdict
 from cleveragents.core.errors import NeedsHuman, PlanError, StalePlan
-from cleveragents.plans.apply_policy import apply_if_allowed, held_back
+from cleveragents.plans.apply_policy import apply_if_allowed, held_back, reviewer_objection
 from cleveragents.plans.jobs.shared_jobs import PlanJob, PlanObserver
 from cleveragents.plans.model.comment import CommentState
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
@@ -233,6 +234,23 @@ def test_a_command_that_follows_a_revision_does_not_apply_a_restored_result(benc
     plan = revised(bench, plan, "use words")
     assert held_back(bench.parts, plan) == []
     assert apply_if_allowed(bench.parts, plan).state is PlanState.APPLIED
+
+
+def test_the_review_of_the_restored_result_counts(bench: ActorPlanBench) -> None:
+    plan = reached(bench)
+    tree, now = bench.parts.result.tree(plan, bench.sandbox(plan)), bench.container.clock.now()
+
+    def review(verdict: CheckVerdict, tree: str) -> str | None:
+        run = CheckRun(plan.id, REVIEW, "builtin/reviewer", False, verdict, "not good", tree, now)
+        bench.parts.check_runs.record(run)
+        return reviewer_objection(bench.parts, plan)
+
+    assert review(CheckVerdict.FAILED, "the tree of a revision") is None
+    assert review(CheckVerdict.FAILED, tree) == "not good"
+    assert review(CheckVerdict.PASSED, "the tree of a revision") == "not good"
+    (bench.sandbox(plan).root / "b.txt").write_text("by hand\n")
+    bench.parts.sandbox_edits.reread(plan)
+    assert reviewer_objection(bench.parts, plan) is None, "without a review of its own, the last one counts"
 
 
 def test_a_withdrawal_whose_process_died_is_repeated(bench: ActorPlanBench) -> None:
