@@ -150,7 +150,7 @@ def held_back(parts: ApplyPolicyParts, plan: Plan) -> list[str]:
     """
     objection, without = reviewer_objection(parts, plan), left_out_text(parts, plan)
     said = [] if objection is None else [f"the reviewer rejected the result: {objection}"]
-    if Strategy.from_json(plan.strategy).restored:  # guard: a command may still follow the revision
+    if Strategy.from_json(plan.strategy).restored is not None:  # guard: a command may still follow it
         said.append("a revision was withdrawn; not applied automatically: apply the plan to take this result")
     rest = f"{without}; not applied automatically: apply the plan to take the remaining changes"
     return [*said, rest] if without else said

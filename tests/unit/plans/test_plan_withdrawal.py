@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from cleveragents.api.plans.available_actions import possible_actions
 from cleveragents.core.actions.model import REVIEW, CheckRun, CheckVerdict
 from cleveragents.core.errors import NeedsHuman, PlanError, StalePlan
 from cleveragents.plans.apply_policy import apply_if_allowed, held_back, reviewer_objection
@@ -97,6 +98,7 @@ def test_the_next_revision_does_not_repeat_a_withdrawn_one(
     assert failed.state is PlanState.ERRORED
     plan = withdrawn(bench, plan)
     assert text(bench, plan) == "one\ntwo\n"
+    assert "resume" not in possible_actions(bench.parts, plan)
     revision, plan = bench.parts.comments.revise(plan, "use words")
     plan = bench.work(plan)
     assert (plan.phase_state, revision.number) == (READY, 2), plan.error
@@ -126,6 +128,15 @@ def test_comments_that_a_report_settled_are_open_again(bench: ActorPlanBench) ->
     revised(bench, plan)
     again = [one.state.value for one in comments.store.of_plan(plan.id)]
     assert again == settled, "the same report settles them again"
+
+
+def test_a_rollback_of_a_restored_result_can_be_resumed(bench: ActorPlanBench) -> None:
+    plan = withdrawn(bench, revised(bench, reached(bench, EDIT, FAULT)))
+    bench.parts.sandbox_edits.rollback(plan, 1)
+    assert "resume" in possible_actions(bench.parts, plan)
+    plan = bench.resume(plan)
+    assert (plan.phase_state, text(bench, plan)) == (READY, "one\ntwo\n"), plan.error
+    assert Strategy.from_json(plan.strategy).restored is None
 
 
 def test_several_failed_revisions_return_to_the_result_before_the_first(bench: ActorPlanBench) -> None:

@@ -133,7 +133,8 @@ class Strategy(Struct, frozen=True):
     the plan went back to Strategize; `returns` counts only those times when no person requested it.
     `guidance` is the text that people added later, in order. `ready` is the result from before a revision
     that has not passed the required checks; `withdrawn` are the corrections that no longer count;
-    `restored`: the present result is the one from before them, and only a person applies it. At most
+    `restored`: the present result is the one from before them, after this call, and only a person applies it.
+    At most
     `max_parallel` sub-plans run at the same time; with `fail_fast` the first failure stops the others.
     """
 
@@ -157,7 +158,7 @@ class Strategy(Struct, frozen=True):
     fail_fast: bool = False
     ready: ReadyResult | None = None
     withdrawn: tuple[int, ...] = ()
-    restored: bool = False
+    restored: int | None = None
 
     @property
     def ordered_tasks(self) -> tuple[tuple[int, Task], ...]:
@@ -181,7 +182,7 @@ class Strategy(Struct, frozen=True):
             tasks=(*self.tasks, replace(task, round=self.round, place=place)),
             guidance=(*self.guidance, guidance),
             ready=self.ready or ready,
-            restored=False,
+            restored=None,
         )
 
     def before(self, ready: ReadyResult, corrections: int) -> Strategy:
@@ -192,7 +193,7 @@ class Strategy(Struct, frozen=True):
             guidance=self.guidance[: ready.guidance],
             ready=None,
             withdrawn=(*self.withdrawn, *range(ready.correction + 1, corrections + 1)),
-            restored=True,
+            restored=ready.call,
         )
 
     def step_of(self, call: ToolCall) -> StrategyStep | None:
