@@ -116,11 +116,16 @@ def ensure_checked(parts: ApplyPolicyParts, plan: Plan) -> None:
 
 
 def reviewer_objection(parts: ApplyPolicyParts, plan: Plan) -> str | None:
-    """Return the findings of the reviewer, unless the last review accepted the result."""
+    """Return the findings of the reviewer, unless the last review accepted the result. A review of the tree
+    that would be applied now counts before later reviews of other trees.
+    """
     read = [run for run in parts.check_runs.of_plan(plan.id) if run.is_review]
-    if not read or read[-1].verdict is CheckVerdict.PASSED:
+    if all(run.verdict is CheckVerdict.PASSED for run in read):
         return None
-    return " ".join(read[-1].details.split())
+    with suppress(SandboxMissing, PlanError):  # the accepted changes may not be separable from the others
+        tree = parts.result.tree(plan, parts.sandboxes.open(plan.id))
+        read = [run for run in read if run.tree == tree] or read
+    return None if read[-1].verdict is CheckVerdict.PASSED else " ".join(read[-1].details.split())
 
 
 def may_apply_unattended(parts: ApplyPolicyParts, plan: Plan, *, yes: bool, tell: Told) -> bool:
@@ -140,11 +145,13 @@ def is_apply_allowed(plan: Plan) -> bool:
 
 
 def held_back(parts: ApplyPolicyParts, plan: Plan) -> list[str]:
-    """Return the objections to an automatic apply: findings of the reviewer, and sub-plans that were left
-    out.
+    """Return the objections to an automatic apply: findings of the reviewer, a withdrawn revision, and
+    sub-plans that were left out.
     """
     objection, without = reviewer_objection(parts, plan), left_out_text(parts, plan)
     said = [] if objection is None else [f"the reviewer rejected the result: {objection}"]
+    if Strategy.from_json(plan.strategy).restored is not None:  # guard: a command may still follow it
+        said.append("a revision was withdrawn; not applied automatically: apply the plan to take this result")
     rest = f"{without}; not applied automatically: apply the plan to take the remaining changes"
     return [*said, rest] if without else said
 

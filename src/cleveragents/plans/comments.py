@@ -43,7 +43,7 @@ from cleveragents.plans.model.comment import (
 from cleveragents.plans.model.correction import Correction
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.status import status_word
-from cleveragents.plans.model.strategy import Task
+from cleveragents.plans.model.strategy import Task, earlier_result
 from cleveragents.plans.remote.sandboxes import RemoteSandboxes
 from cleveragents.plans.store.sql_comment_store import SqlCommentStore
 from cleveragents.sandboxes.git_sandbox import Sandbox
@@ -55,6 +55,7 @@ __all__ = ["PlanComments", "ensure_open"]
 _DONE = (Phase.EXECUTE, PlanState.COMPLETE)
 _TOLD = 300
 _LONGEST_REASON = 2_000
+_WITHDRAWN = "the revision was withdrawn"
 
 
 class PlanComments(Struct, frozen=True):
@@ -144,6 +145,20 @@ class PlanComments(Struct, frozen=True):
         numbers = [one.number for one in found]
         return self.correction.revise(plan, guidance, task, numbers, model=model, claim=claim)
 
+    def withdraw(self, plan: Plan, *, author: str, discard: bool = False) -> Plan:
+        """Withdraw the revisions without a good result, as `PlanCorrection.withdraw` does, and reopen the
+        comments that their actors settled. The `author` is the person who withdraws them.
+        """
+        ready = earlier_result(plan)
+        restored = self.correction.withdraw(plan, discard=discard)
+        first = 0 if ready is None else ready.correction + 1
+        # A rollback takes back the answers of calls, but not those of reports and reviews.
+        for one in self.store.of_plan(plan.id):
+            if one.answers and one.answers[-1].made.by_actor and (one.batch or 0) >= first:
+                made = NewAnswer(CommentState.OPEN, author, _WITHDRAWN)
+                self.store.answer(plan.id, one.number, made, now=self.clock.now())
+        return restored
+
     def record_review(
         self, plan: Plan, actor: str, findings: Sequence[str], *, key: str, accepted: bool
     ) -> Sequence[Comment]:
@@ -185,7 +200,7 @@ class PlanComments(Struct, frozen=True):
             if comment is None or not comment.is_open or not (comment.batch or comment.made.by_actor):
                 continue
             call = self._last_change(plan, comment) if state is CommentState.RESOLVED else None
-            repeated = any((one.made.author, one.made.reason) == (actor, reason) for one in comment.answers)
+            repeated = (actor, reason) in [(made.author, made.reason) for made in _since_withdrawal(comment)]
             if repeated or not (reason or call):  # guard: a replayed report undoes no person's reopening
                 continue
             made = NewAnswer(state, actor, reason, by_actor=True, call=call)
@@ -268,6 +283,15 @@ def _ensure_read(plan: Plan) -> None:
     if plan.state.ended:
         run = Remedy("run", options={"goal": None}, text="Start a new plan")
         raise PlanError(plan.id, f"already {status_word(plan)}, so no agent reads a comment", (run,))
+
+
+def _since_withdrawal(comment: Comment) -> Sequence[NewAnswer]:
+    """Return the answers since the last withdrawal of a revision, because the next revision may answer in the
+    same words.
+    """
+    made = [one.made for one in comment.answers]
+    again = (n for n in range(len(made), 0, -1) if made[n - 1].reason == _WITHDRAWN)
+    return made[next(again, 0) :]
 
 
 def ensure_open(comment: Comment) -> None:

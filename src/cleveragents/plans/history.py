@@ -23,7 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from cleveragents.changes.execution_context import ChangeFold, ChangesetStore
-from cleveragents.changes.model.merge_conflict import MergeOutcome, last_rebase
+from cleveragents.changes.model.merge_conflict import RESOLVE, MergeOutcome, Take, is_by_hand, last_rebase
 from cleveragents.changes.model.review import (
     HunkId,
     Review,
@@ -41,6 +41,7 @@ from cleveragents.core.change import (
     RecordedChange,
     differences_of,
     entries_between,
+    split_renames,
 )
 from cleveragents.core.errors import NeedsHuman, PlanError, Remedy, SandboxRefused, UnknownCheckpoint
 from cleveragents.core.text.control_characters import shown
@@ -134,6 +135,18 @@ class PlanHistory:
             reread = Remedy("plan.reread", plan_id, text="Record the edits; a rollback can undo them")
             raise NeedsHuman(plan_id, what, (reread,))
 
+    def edited_since(self, plan_id: str, last: int) -> set[str]:
+        """Return the files for which edits of a person were recorded after the call with the number `last`,
+        and not reverted since.
+        """
+        taken_in = {
+            call.changeset_id
+            for call in self.calls(plan_id)
+            if call.number > last and _has_edits(call) and call.state is not CallState.REVERTED
+        }
+        changes = [change.entry for change in self.changes(plan_id) if change.changeset_id in taken_in]
+        return {path for entry in changes for path, _, _ in split_renames(entry)}
+
     def leading_to(
         self, plan_id: str, sandbox: Sandbox, tree: str, fold: ChangeFold | None = None
     ) -> dict[str, Difference]:
@@ -192,6 +205,12 @@ class PlanHistory:
         if not any(call.number == checkpoint for call in calls):
             raise UnknownCheckpoint(plan_id, str(checkpoint))
         return [call for call in calls if call.number >= checkpoint]
+
+
+def _has_edits(call: ToolCall) -> bool:
+    """Return whether the call recorded edits of a person, also those that resolved a conflict."""
+    resolved = call.tool == RESOLVE and is_by_hand(call) and call.arguments.get("take") == Take.EDITED.value
+    return call.tool == REREAD or resolved
 
 
 def named(paths: Iterable[str]) -> str:

@@ -111,7 +111,7 @@ class PlanPause(Struct, frozen=True):
         """Wait until the job and every process of its last attempt have ended. With `told`, cancel the job
         first; otherwise the job is about to end by itself.
         """
-        job = self._job(plan)
+        job = None if plan.job_id is None else self.job(plan.job_id)
         if job is None or job.state.ended:
             return
         if told:
@@ -152,11 +152,10 @@ class PlanPause(Struct, frozen=True):
             self.sleep(_LOOK_SECONDS)
         self._end_job(self.plans.get(child.id), told=False)
 
-    def _job(self, plan: Plan) -> Job | None:
-        if plan.job_id is None:
-            return None
+    def job(self, job_id: str) -> Job | None:
+        """Return the job; None if it was deleted."""
         try:
-            return self.jobs.get(plan.job_id)
+            return self.jobs.get(job_id)
         except UnknownJob:
             return None
 

@@ -361,9 +361,9 @@ class PlanRun:
         """Return the strategy without the result from before a revision, if the required checks have passed
         on the revised result. None if the stored strategy stays.
         """
-        plan, strategy = work.plan, work.strategy
+        plan, strategy = work.plan, structs.replace(work.strategy, restored=None)
         if strategy.ready is None:
-            return None
+            return None if work.strategy.restored is None else strategy.to_json()
         tree = work.sandbox.tree(execution.history.states(plan.id))
         required = [check for check in strategy.checks if check.required]
         passed = self.checks(self.directory_of(plan)).have_passed(required, plan.id, tree)

@@ -17,7 +17,9 @@ from cleveragents.access.model.project import remote_of
 from cleveragents.changes.execution_context import ChangesetStore, PlanExecutionContext
 from cleveragents.changes.model.merge_conflict import REBASE
 from cleveragents.core.errors import (
+    NeedsHuman,
     PlanError,
+    Remedy,
     SandboxBusy,
     SandboxMissing,
     StalePlan,
@@ -25,7 +27,7 @@ from cleveragents.core.errors import (
 from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.calls.call_log import UNREADABLE, CallLog
-from cleveragents.plans.history import REREAD, PlanHistory, restore_states
+from cleveragents.plans.history import REREAD, PlanHistory, named, restore_states
 from cleveragents.plans.model.correction import RETRY, ROLLBACK, checkpoint_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.status import status_word
@@ -81,11 +83,12 @@ class SandboxEdits(Struct, frozen=True):
 
         The plan moves while the sandbox is locked, so the ready result is the restored one. After a crash in
         between, the plan is as it was, and a repeated call completes both. Raises the same errors as
-        `rollback`; `StalePlan` if the plan moved meanwhile.
+        `rollback`, and `NeedsHuman` for recorded edits of a person since that call, too; `StalePlan` if the
+        plan moved meanwhile.
         """
         with self.unmerged(plan), self.idle(plan) as sandbox:
             if not discard:
-                self.history.ensure_taken_in(plan.id, sandbox)  # guard: unrecorded edits exist nowhere else
+                self._ensure_no_edits(plan.id, last, sandbox)
             later = [call.number for call in self.history.calls(plan.id) if call.number > last]
             if later:
                 version, checkpoint = plan.version, min(later)
@@ -94,6 +97,16 @@ class SandboxEdits(Struct, frozen=True):
                 )
                 self._finish(call, sandbox)
             return self.plans.move(plan, _READY, facts, now=self.clock.now())
+
+    def _ensure_no_edits(self, plan_id: str, last: int, sandbox: Sandbox) -> None:
+        """Raise `NeedsHuman` if a person edited files after the call with the number `last`."""
+        edited = self.history.edited_since(plan_id, last)
+        if not self.history.open_calls(plan_id):
+            edited |= {*self.history.unrecorded(plan_id, sandbox)}
+        if edited:
+            what = f"edits by hand since the earlier result: {named(sorted(edited))}"
+            discard = Remedy("plan.rollback", plan_id, {"discard": True}, "Discard the edits")
+            raise NeedsHuman(plan_id, what, (discard,))
 
     def take_back(self, plan_id: str, checkpoint: int, sandbox: Sandbox) -> ToolCall:
         """Like `rollback`, for the run that owns the plan; `self.calls` has the fence of the run."""

@@ -76,6 +76,7 @@ class StrategizePhase:
             returns=sum(one.made.by_itself for one in back),
             guidance=self._heeded(plan, corrections),
             ready=None,
+            restored=None,
         )
         whole = Task(plan.goal, plan.goal, round=strategy.round)
         if actor is None:

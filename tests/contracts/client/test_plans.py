@@ -518,6 +518,9 @@ def test_a_failed_revision_is_withdrawn(server: PlanServer, client: Client) -> N
     plan = client.plans.rollback(plan.id)
     assert (plan.status.value, client.plans.patch(plan.id)) == ("ready", patch)
     assert "apply" in plan.can
+    assert "resume" not in plan.can
+    assert (plan.answer, plan.open_comments) == ("done", 0)
+    assert "a revision was withdrawn" in "".join(plan.held_back)
 
 
 def test_a_patch_has_the_files_that_are_named(client: Client) -> None:

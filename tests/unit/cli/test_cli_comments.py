@@ -92,7 +92,15 @@ def test_the_result_from_before_a_failed_revision_is_applied(agents: Agents, tmp
     refused = agents("plan", "apply", plan)
     assert "only a finished result can be applied" in refused.err
     assert f"agents plan rollback {plan}" in refused.err
-    back = agents("plan", "rollback", plan)
+    mine = Path(json.loads(agents("plan", "show", plan, "--format", "json").out)["sandbox"]) / "mine.txt"
+    mine.write_text("by hand\n")
+    assert agents("plan", "capture", plan).code == 0
+    refused = agents("plan", "rollback", plan)
+    assert (refused.code, "since the earlier result: mine.txt" in refused.err) == (3, True), refused.err
+    assert refused.err.count(f"Discard the edits: agents plan rollback {plan} --yes") == 1
+    assert agents("plan", "rollback", plan, typed="n\n").code == 130
+    assert mine.exists()
+    back = agents("plan", "rollback", plan, typed="y\n")
     assert (back.code, "returned to the result from before the revision" in back.err) == (0, True), back.err
     view = json.loads(agents("plan", "show", plan, "--format", "json").out)
     assert (view["status"], view["open_comments"]) == ("ready", 1)

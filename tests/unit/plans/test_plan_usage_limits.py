@@ -452,3 +452,40 @@ def test_the_error_states_when_the_limit_resets() -> None:
     assert "it resets in 3 hours" in str(UsageLimited("m", "quota", 2.5 * HOUR))
     assert "it resets in 90 s" in str(UsageLimited("m", "quota", 90))
     assert "try again later" in str(UsageLimited("m", "quota"))
+
+
+def ready_before_a_limit(bench: Bench) -> Plan:
+    """Return a plan with a result, whose revision waits for the reset of a usage limit."""
+    model = bench.script(
+        strategizes(steps({"title": "write it", "instructions": "so"})),
+        executes(answer(fault=LIMIT), when={"first_user": "make it better"}),
+        executes(EDIT, says("done")),
+        reviews(accept()),
+    )
+    ready = bench.work(bench.goal(model))
+    assert ready.phase_state == (Phase.EXECUTE, PlanState.COMPLETE), ready.error
+    plan = bench.work(bench.parts.comments.revise(ready, "make it better")[1])
+    assert is_parked(plan), plan.error
+    return plan
+
+
+def test_the_job_of_a_withdrawn_revision_does_not_apply_the_result(bench: Bench) -> None:
+    plan = ready_before_a_limit(bench)
+    parked = bench.job(plan)
+    restored = bench.parts.correction.withdraw(plan)
+    assert bench.container.jobs.get(parked.id).state is JobState.CANCELLED
+    assert bench.job(restored).state is JobState.SUCCEEDED, "the job that made the result"
+    bench.clock.advance(2 * HOUR + 2)
+    assert bench.claimed(plan) is None
+    assert (bench.now(plan), bench.parts.lifecycle.reconciled(restored)) == (restored, restored)
+    assert not (bench.repository / "made.txt").exists()
+
+
+def test_a_claimed_job_of_a_withdrawn_revision_does_not_apply_the_result(bench: Bench) -> None:
+    plan = ready_before_a_limit(bench)
+    bench.clock.advance(2 * HOUR + 2)
+    job = bench.owned_job(plan)
+    restored = bench.parts.correction.withdraw(plan)
+    PlanJob(bench.handler(), bench.parts, PlanObserver())(job)
+    assert bench.now(plan) == restored
+    assert not (bench.repository / "made.txt").exists()

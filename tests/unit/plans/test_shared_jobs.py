@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace as changed
 
+from cleveragents.api.plans.apply_jobs import apply_later
 from cleveragents.apply.lock import resource_lock
 from cleveragents.apply.ports import Applier, ApplyOptions
 from cleveragents.core.cancellation import resumable_stop
@@ -516,6 +517,29 @@ def test_a_plan_of_another_process_is_left_to_the_next_attempt(desk: Desk, what:
     )
     with pytest.raises(StalePlan):
         handler(desk.asked(what, plan))
+
+
+def test_a_result_that_was_not_requested_is_not_applied(desk: Desk) -> None:
+    plan = desk.done()
+    job = apply_later(desk.bench.container, plan.id, message=None, by="ada")
+    claimed = desk.bench.container.jobs.claim(
+        ANN, [job.kind], now=desk.bench.container.clock.now(), queues=["plans"]
+    )
+    assert claimed is not None
+    now = desk.bench.container.clock.now()
+    moved = desk.bench.parts.plans.move(plan, (Phase.EXECUTE, PlanState.COMPLETE), now=now)  # a withdrawal
+    with pytest.raises(StalePlan):
+        desk.apply(view(claimed))
+    assert desk.now(plan) == moved
+    assert not (desk.bench.repository / "made.txt").exists()
+
+
+def test_the_next_attempt_applies_the_requested_result(desk: Desk) -> None:
+    plan = desk.done()
+    job = desk.asked("apply", plan, version=plan.version)
+    killed(desk, plan)
+    desk.apply(desk.given_back(job))
+    assert desk.now(plan).phase_state == APPLIED
 
 
 def test_the_audit_log_names_the_user_of_an_apply_and_an_undo(desk: Desk) -> None:

@@ -398,6 +398,10 @@ def test_a_conflict_shows_in_the_plan_and_nothing_is_touched(server: PlanServer)
 
 def test_a_rollback_takes_calls_back_and_a_resume_makes_them_again(server: PlanServer) -> None:
     plan = server.rested(goal(server, "a.txt", old="seven", new="7"))
+    for nothing in ({}, {"discard": True}, {"checkpoint": 1, "withdraw": True}):
+        assert server.post(f"/plans/{plan['id']}/rollback", nothing, 422)["code"] == "invalid-request"
+    refused = server.post(f"/plans/{plan['id']}/rollback", {"withdraw": True}, 409)
+    assert "no unfinished revision" in str(refused)
     back = server.post(f"/plans/{plan['id']}/rollback", {"checkpoint": 1})
     assert (back["files_changed"], back["calls"][0]["state"]) == (0, "reverted")
     assert "resume" in back["can"]

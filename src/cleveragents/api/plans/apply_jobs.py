@@ -133,6 +133,7 @@ def _submitted(container: Container, plan: Plan, what: str, deed: _Deed) -> Job:
     asked = container.identifiers.new()
     payload: dict[str, JsonValue] = {
         "plan_id": plan.id,
+        "version": plan.version,
         "commit": deed.message,
         "by": deed.by,
         "asked": asked,

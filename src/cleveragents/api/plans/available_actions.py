@@ -204,8 +204,10 @@ def is_resumable(parts: PlanParts, plan: Plan) -> bool:
         return parts.lifecycle.asking(plan) is None and waiting_for(plan) != "question"
     if plan.phase_state == DONE and not is_merged(parts, plan):
         # A resume repeats calls that a rollback undid. A correction undoes calls too, and continues by
-        # itself.
-        made = [call for call in parts.history.calls(plan.id) if call.step is not None]
+        # itself. The calls of a withdrawn revision are not repeated.
+        last = Strategy.from_json(plan.strategy).restored
+        calls = [call for call in parts.history.calls(plan.id) if last is None or call.number <= last]
+        made = [call for call in calls if call.step is not None]
         return bool(made) and made[-1].state is CallState.REVERTED
     return plan.state is PlanState.ERRORED
 

@@ -242,7 +242,8 @@ class Plans(Protocol):
     def rollback(self, plan_id: str, checkpoint: int | None = None, *, discard: bool = False) -> PlanView:
         """Roll the sandbox back to before a call. Without a checkpoint, withdraw a revision that failed or
         did not pass the required checks: the result from before it is ready again. With `discard`, edits by
-        hand are lost too. Raises `PlanError`, `NeedsHuman`, `StalePlan`.
+        hand are lost too: unrecorded ones, and for a withdrawal also captured ones. Raises `PlanError`,
+        `NeedsHuman`, `StalePlan`.
         """
 
     def capture(self, plan_id: str) -> PlanView:

@@ -251,7 +251,8 @@ class HttpPlans:
         )
 
     def rollback(self, plan_id: str, checkpoint: int | None = None, *, discard: bool = False) -> PlanView:
-        return self._posted(plan_id, "rollback", checkpoint=checkpoint, discard=discard)
+        target = {"withdraw": True} if checkpoint is None else {"checkpoint": checkpoint}
+        return self._posted(plan_id, "rollback", **target, discard=discard)
 
     def capture(self, plan_id: str) -> PlanView:
         return self._posted(plan_id, "reread")

@@ -412,7 +412,8 @@ class LocalPlans:
     def rollback(self, plan_id: str, checkpoint: int | None = None, *, discard: bool = False) -> PlanView:
         with self._reachable(plan_id) as plan:
             if checkpoint is None:
-                return self._view(self._parts.correction.withdraw(plan, discard=discard))
+                author = self._access.user.name
+                return self._view(self._parts.comments.withdraw(plan, author=author, discard=discard))
             self._parts.sandbox_edits.rollback(plan, checkpoint, discard=discard)
             return self._view(plan)
 

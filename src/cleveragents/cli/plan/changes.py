@@ -398,7 +398,8 @@ def rollback_plan(session: Session, plan_id: str, checkpoint: int | None, yes: b
     Without a checkpoint, a revision that failed or did not pass the required checks is withdrawn: the result
     from before it is ready again, and `agents plan apply PLAN` applies it.
 
-    Edits by hand in the sandbox are lost, after a confirmation; keep them with `agents plan capture PLAN`.
+    Edits by hand in the sandbox are lost, after a confirmation. A rollback to a checkpoint keeps edits that
+    `agents plan capture PLAN` recorded before it; a withdrawal keeps none since the revision.
 
     \b
     Example:
@@ -426,16 +427,17 @@ def _rolled_back(plans: Plans, plan_id: str, checkpoint: int | None, *, yes: boo
     try:
         return plans.rollback(plan_id, checkpoint)
     except NeedsHuman as error:
-        # The remedy is to capture the edits; other errors of this kind are not about edits.
-        if not any(remedy.action == "plan.reread" for remedy in error.remedies):
+        # The remedy is to capture or discard the edits; other errors of this kind are not about edits.
+        if not any(remedy.action in ("plan.reread", "plan.rollback") for remedy in error.remedies):
             raise
         if yes:
             progress(f"discarded: {error.what}")
         elif interactive():
             ensure_confirmed(f"{error.what}. Discard?")
         else:
-            options: dict[str, OptionValue] = {"discard": True}
-            options |= {} if checkpoint is None else {"checkpoint": checkpoint}
+            if checkpoint is None:
+                raise
+            options: dict[str, OptionValue] = {"discard": True, "checkpoint": checkpoint}
             discard = Remedy("plan.rollback", error.plan_id, options, "Discard the edits")
             raise NeedsHuman(error.plan_id, error.what, (*error.remedies, discard)) from None
     except (SandboxRefused, ServerFailed):  # the edits are unknown; a server of 0.1.0 has no remedies

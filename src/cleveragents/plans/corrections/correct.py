@@ -22,10 +22,11 @@ from msgspec.structs import replace
 
 from cleveragents.core.change import Difference, FileState, differences_of, split_renames, states_after
 from cleveragents.core.decision import Decision, DecisionState
-from cleveragents.core.errors import PlanError, Remedy, SandboxMissing, UnknownDecision
+from cleveragents.core.errors import JobAlreadyEnded, PlanError, Remedy, SandboxMissing, UnknownDecision
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.text.redaction import redact_content_text, redact_text
 from cleveragents.core.tool import CallState
+from cleveragents.jobs.model.job import JobState
 from cleveragents.plans.history import REREAD, PlanHistory
 from cleveragents.plans.model.correction import (
     MERGE,
@@ -226,11 +227,14 @@ class PlanCorrection(Struct, frozen=True):
             correction=len(self.corrections.of_plan(plan.id)),
             tasks=len(strategy.tasks),
             guidance=len(strategy.guidance),
+            job=plan.job_id,
+            answer=plan.answer,
         )
 
     def withdraw(self, plan: Plan, *, discard: bool = False) -> Plan:
         """Withdraw the revisions that have not passed the required checks: restore the result from before
-        them, which is then ready again. Their comments are open again, and the next revision sends them.
+        them, which is then ready again, and which only a person applies. `PlanComments.withdraw` also reopens
+        their comments, so that the next revision sends them.
 
         Raises `PlanError` if there is no such revision; the errors of `SandboxEdits.restore`.
         """
@@ -239,10 +243,28 @@ class PlanCorrection(Struct, frozen=True):
             log = Remedy("plan.log", plan.id, text="Find the number of a call to roll back to")
             raise PlanError(plan.id, "no unfinished revision with an earlier result to return to", (log,))
         strategy = Strategy.from_json(plan.strategy).before(ready, len(self.corrections.of_plan(plan.id)))
-        facts = PlanFacts(strategy=strategy.to_json())
+        # The plan leaves the job of the revision first: a worker that claims it does nothing.
+        facts = PlanFacts(strategy.to_json(), job_id=self._ended_job(ready), answer=ready.answer or "")
         restored = self.sandbox_edits.restore(plan, ready.call, facts, discard=discard)
+        self._end_waiting_job(plan)
         self.pausing.lifecycle.wake(restored)
         return restored
+
+    def _ended_job(self, ready: ReadyResult) -> str:
+        """Return the job that made this result, whose model the next job uses; "" if that job could still
+        apply the result.
+        """
+        job = None if ready.job is None else self.pausing.job(ready.job)
+        return job.id if job is not None and job.state.ended else ""
+
+    def _end_waiting_job(self, plan: Plan) -> None:
+        """Cancel the job of a withdrawn revision that waits for the reset of a usage limit or for another
+        attempt.
+        """
+        job = None if plan.job_id is None else self.pausing.job(plan.job_id)
+        if job is not None and job.state is JobState.QUEUED:  # guard: a run at its end needs no cancel
+            with suppress(JobAlreadyEnded):
+                self.pausing.jobs.request_cancel(job.id, "the revision was withdrawn", now=self.clock.now())
 
     def gone_on_with(self, plan: Plan, model: str | None = None) -> Plan:
         """Queue the plan if a process recorded its correction and died before it queued the plan."""

@@ -56,11 +56,14 @@ class ApplyJob:
     def __call__(self, job: AsyncJob) -> JsonValue:
         """Apply the result and return the phase and state of the plan.
 
-        Raises `PlanError` if it was not applied.
+        Raises `PlanError` if it was not applied; `StalePlan` if the plan has another result than the one that
+        the user requested to apply.
         """
         with acting_as(_by(job)):  # guard: the audit log names the user
             try:
-                return _told(self.applied(job, _settled(self.parts, job, self.watched)))
+                plan = _settled(self.parts, job, self.watched)
+                _ensure_requested(job, plan)
+                return _told(self.applied(job, plan))
             finally:
                 self.watched.end(str(job.payload["plan_id"]))
 
@@ -200,6 +203,15 @@ def _by(job: AsyncJob) -> str | None:
     """Return the user who requested the job."""
     name = job.payload.get("by")
     return name if isinstance(name, str) else None
+
+
+def _ensure_requested(job: AsyncJob, plan: Plan) -> None:
+    """Raise `StalePlan` if the plan has moved since the request. An apply that has begun moves the plan, too,
+    and keeps its result. A job of version 0.1.0 names no version.
+    """
+    version = job.payload.get("version")
+    if isinstance(version, int) and plan.phase is not Phase.APPLY and plan.version != version:
+        raise StalePlan(plan.id, version)
 
 
 def _commit(job: AsyncJob) -> CommitRequest | None:

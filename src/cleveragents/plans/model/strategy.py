@@ -113,14 +113,17 @@ class RoleAssignment(Struct, frozen=True):
 
 
 class ReadyResult(Struct, frozen=True):
-    """The result of a plan before a revision: the numbers of its last call and its last correction, and how
-    many tasks and texts of guidance the plan had.
+    """The result of a plan before a revision: the numbers of its last call and its last correction, how many
+    tasks and texts of guidance the plan had, the job that made the result, and its answer. An earlier version
+    stored neither job nor answer.
     """
 
     call: int
     correction: int
     tasks: int
     guidance: int
+    job: str | None = None
+    answer: str | None = None
 
 
 class Strategy(Struct, frozen=True):
@@ -129,7 +132,9 @@ class Strategy(Struct, frozen=True):
     `directory` is the working directory of commands below the root of the sandbox. `round` counts how often
     the plan went back to Strategize; `returns` counts only those times when no person requested it.
     `guidance` is the text that people added later, in order. `ready` is the result from before a revision
-    that has not passed the required checks; `withdrawn` are the corrections that no longer count. At most
+    that has not passed the required checks; `withdrawn` are the corrections that no longer count;
+    `restored`: the present result is the one from before them, after this call, and only a person applies it.
+    At most
     `max_parallel` sub-plans run at the same time; with `fail_fast` the first failure stops the others.
     """
 
@@ -153,6 +158,7 @@ class Strategy(Struct, frozen=True):
     fail_fast: bool = False
     ready: ReadyResult | None = None
     withdrawn: tuple[int, ...] = ()
+    restored: int | None = None
 
     @property
     def ordered_tasks(self) -> tuple[tuple[int, Task], ...]:
@@ -176,6 +182,7 @@ class Strategy(Struct, frozen=True):
             tasks=(*self.tasks, replace(task, round=self.round, place=place)),
             guidance=(*self.guidance, guidance),
             ready=self.ready or ready,
+            restored=None,
         )
 
     def before(self, ready: ReadyResult, corrections: int) -> Strategy:
@@ -186,6 +193,7 @@ class Strategy(Struct, frozen=True):
             guidance=self.guidance[: ready.guidance],
             ready=None,
             withdrawn=(*self.withdrawn, *range(ready.correction + 1, corrections + 1)),
+            restored=ready.call,
         )
 
     def step_of(self, call: ToolCall) -> StrategyStep | None:

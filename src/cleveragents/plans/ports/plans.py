@@ -48,7 +48,7 @@ class TreeLimits(Struct, frozen=True):
 class PlanFacts(Struct, frozen=True):
     """The facts that a move stores besides phase and state. A field that is None keeps the stored value,
     except that `error` and `waiting_for` are cleared. The weaker of the stored and the new isolation is kept.
-    An empty answer removes the stored answer.
+    An empty answer or job id removes the stored one.
     """
 
     strategy: JsonValue = None

@@ -309,7 +309,7 @@ class SqlPlanStore:
             strategy=held.strategy if facts.strategy is None else facts.strategy,
             waiting_for=facts.waiting_for,
             error=facts.error,
-            job_id=held.job_id if facts.job_id is None else facts.job_id,
+            job_id=held.job_id if facts.job_id is None else facts.job_id or None,
             updated_at=now,
             isolation=weaker(held.isolation, facts.isolation),
             answer=held.answer if facts.answer is None else facts.answer or None,

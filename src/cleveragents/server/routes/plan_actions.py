@@ -171,12 +171,19 @@ class ReviewBody(StrictBody):
 
 
 class RollbackBody(StrictBody):
-    """The checkpoint to roll back to: the number of the first call to undo. Without one, a revision is
-    withdrawn.
+    """The checkpoint to roll back to: the number of the first call to undo; or `withdraw`, to withdraw a
+    revision.
     """
 
     checkpoint: int | None = Field(default=None, ge=1, le=10**9, examples=[3])
+    withdraw: bool = Field(default=False, description="return to the result from before a revision")
     discard: bool = Field(default=False, description="discard edits made by hand instead of refusing")
+
+    @model_validator(mode="after")
+    def _names_a_target(self) -> Self:
+        if (self.checkpoint is None) is not self.withdraw:  # guard: an empty request reverts nothing
+            raise ValueError("name either `checkpoint` or `withdraw`")
+        return self
 
 
 class ResolveBody(StrictBody):
@@ -325,7 +332,7 @@ def review_plan(plan_id: PlanId, body: ReviewBody, client: PlanOperator) -> Plan
 def roll_back_plan(plan_id: PlanId, body: RollbackBody, client: PlanOperator) -> PlanView:
     """Roll the sandbox of a plan back to a checkpoint: undo the call of that number and all later calls.
 
-    Without a checkpoint, withdraw a revision that failed or did not pass the required checks: the result from
+    With `withdraw`, withdraw a revision that failed or did not pass the required checks: the result from
     before it is ready again.
     """
     return client.plans.rollback(plan_id, body.checkpoint, discard=body.discard)

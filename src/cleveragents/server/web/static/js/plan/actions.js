@@ -162,7 +162,7 @@ function Rebase({ plan, asking, shut, send, trouble }) {
 }
 
 function Withdraw({ asking, shut, send, trouble }) {
-  const withdraw = () => send({}, "Revision withdrawn");
+  const withdraw = () => send({ withdraw: true }, "Revision withdrawn");
   return html`<${Frame}
     ...${{ name: "rollback", asking, shut, trouble }}
     title="Withdraw the revision" yes="Withdraw" icon="undo" onYes=${withdraw}
