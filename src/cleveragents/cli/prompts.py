@@ -49,7 +49,7 @@ def prompt_key(
             said = ""
             while not said:  # Enter of the previous answer; Enter after the key may arrive together with it
                 said = click.getchar().casefold().strip("\r\n")
-        except (EOFError, KeyboardInterrupt) as stopped:
+        except (EOFError, KeyboardInterrupt, OSError) as stopped:  # OSError: the terminal is gone
             if end is None or isinstance(stopped, KeyboardInterrupt):
                 raise click.Abort from stopped
             said = end
