@@ -93,7 +93,10 @@ class Review:
         jobs: Any = JobsInMemory()
         sandboxes: Any = SimpleNamespace(open=_no_sandbox)
         edits: Any = SimpleNamespace(
-            ensure_taken_in=lambda plan: None, end_calls=lambda *about: None, sandboxes=sandboxes
+            ensure_taken_in=lambda plan: None,
+            end_calls=lambda *about: None,
+            sandboxes=sandboxes,
+            history=SimpleNamespace(calls=lambda plan_id: ()),
         )
         nothing: Any = None
         clock = FakeClock()

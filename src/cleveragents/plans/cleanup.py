@@ -33,6 +33,7 @@ __all__ = ["PlanCleanup", "RemovedSandbox"]
 
 _PAGE = 500
 _DELETED = "deleted"
+_OF_SESSIONS = (["turn"], ["compact"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,9 @@ class PlanCleanup:
         changes of the plans stay.
         """
         cutoff = self.clock.now() - older_than
-        said = sorted({thread.partition("/")[0] for thread in self.checkpoints.threads()})
+        threads = (thread.split("/") for thread in self.checkpoints.threads())
+        # guard: the threads of a session (`ID/turn/1`) are deleted with the session, not before
+        said = sorted({parts[0] for parts in threads if parts[1:2] not in _OF_SESSIONS})
         forgotten = [plan_id for plan_id in said if self.is_past(plan_id, cutoff)]
         for plan_id in forgotten:
             if not dry_run:

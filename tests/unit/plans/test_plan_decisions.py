@@ -7,6 +7,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from msgspec.structs import replace as changed
@@ -365,6 +367,16 @@ def test_collects_only_unneeded_sandboxes(plans: PlanBench) -> None:
     assert {plan_id for plan_id in mine if is_past(plan_id, now)} == {applied.id, cancelled.id}
     assert not is_past(applied.id, now - timedelta(days=1))
     assert is_past("nobody", now)
+
+
+def test_the_threads_of_sessions_outlive_a_cleanup_of_plans(plans: PlanBench) -> None:
+    """A turn that was stopped continues after its last finished call, which its thread holds."""
+    applied = plans.apply(plans.done(write("a.txt", "")))
+    deleted: list[str] = []
+    names = [f"{applied.id}/1", "SESSION/turn/1", "SESSION/compact/2", "GONE/execute"]
+    checkpoints: Any = SimpleNamespace(threads=lambda: names, delete_threads=deleted.append)
+    cleanup = replace(plans.parts.cleanup, checkpoints=checkpoints)
+    assert set(cleanup.forget_conversations(timedelta(0))) == set(deleted) == {applied.id, "GONE"}
 
 
 def test_a_raised_time_limit_doubles_the_default(plans: PlanBench) -> None:
