@@ -715,9 +715,7 @@ class LocalPlans:
 
     @contextmanager
     def _decision(self, plan_id: str) -> Iterator[Plan]:
-        """Lock the plan during one action in this process, and yield it. The acting user must be an operator
-        of its project.
-        """
+        """Lock the plan during one action of an operator of its project, and yield it."""
         plan = self._operated(plan_id)
         with _DECISIONS.of(plan.id):
             yield self._found(plan)
@@ -755,9 +753,7 @@ class LocalPlans:
 
     @contextmanager
     def _adopted(self, plan: Plan) -> Iterator[Plan]:
-        """Lock and yield the plan for an action. Afterwards the workers of this machine, or the caller,
-        continue the plan.
-        """
+        """Lock and yield the plan for an action. Workers of this machine, or the caller, then continue it."""
         from cleveragents.api.plans.responses import adopted, taken_back
 
         if not self._shared:
