@@ -23,7 +23,7 @@ _COMMANDS = {
     "comments": (f"{_HERE}.comment:comments_of_plan", "List the comments on a plan."),
     "revise": (f"{_HERE}.comment:revise_plan", "Send the open comments to the agent."),
     "diff": (f"{_HERE}.changes:diff_of_plan", "Show the changes of a plan."),
-    "review": (f"{_HERE}.changes:review_plan", "Leave files out before a plan is applied."),
+    "review": (f"{_HERE}.changes:review_plan", "Decide about results, files and hunks."),
     "capture": (f"{_HERE}.changes:capture_plan", "Record your edits in a plan's sandbox."),
     "rollback": (
         f"{_HERE}.changes:rollback_plan",
