@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cleveragents.cli import main
+from cleveragents.cli import main, prompts
 from cleveragents.processes import own_checkout
 from tests.ready_database import ready_database
 from tests.ready_repository import made_once
@@ -97,7 +97,7 @@ def _paint_shop(root: Path) -> None:
 def command_line(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Agents]:
     """Return a function that runs command lines; `typed` is the input of the user, `piped` that of a pipe."""
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(click, "getchar", _key)
+    monkeypatch.setattr(prompts, "read_key", _key)
 
     def run(*arguments: str, typed: str | None = None, piped: str = "") -> Ended:
         monkeypatch.setattr(sys, "argv", ["agents", *arguments])
@@ -115,9 +115,11 @@ def command_line(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[s
     signal.signal(signal.SIGTERM, before)
 
 
-def _key() -> str:
-    """Return the next typed key, as a terminal does."""
-    typed = sys.stdin.read(1)
+def _key(question: str) -> str:
+    """Show the question and return the next typed key, as a terminal does."""
+    click.echo(question, nl=False, err=True)
+    while (typed := sys.stdin.read(1)) == "\n":
+        continue
     if not typed:
         raise EOFError
     if typed == "\x03":

@@ -5,16 +5,15 @@ Ctrl-C and Ctrl-D raise `click.Abort`; its `__context__` distinguishes the two.
 
 from __future__ import annotations
 
-import sys
-import termios
+import os
 from collections.abc import Sequence
-from contextlib import suppress
 
 import click
+from click.termui import raw_terminal
 
 from cleveragents.cli.failure import say_error
 
-__all__ = ["confirmed", "ensure_confirmed", "prompt_choice", "prompt_key"]
+__all__ = ["confirmed", "ensure_confirmed", "prompt_choice", "prompt_key", "read_key"]
 
 _YES, _NO = ("y", "yes"), ("n", "no", "")
 _WORDS = {"yes": "y", "no": "n"}
@@ -43,12 +42,8 @@ def prompt_key(
     `also` are valid but not named. With `end`, Ctrl-D means that key.
     """
     while True:
-        _drop_typed_ahead()
-        click.echo(f"{question}: ", nl=False, err=True)
         try:
-            said = ""
-            while not said:  # Enter of the previous answer; Enter after the key may arrive together with it
-                said = click.getchar().casefold().strip("\r\n")
+            said = read_key(f"{question}: ").casefold()
         except (EOFError, KeyboardInterrupt, OSError) as stopped:  # OSError: the terminal is gone
             if end is None or isinstance(stopped, KeyboardInterrupt):
                 raise click.Abort from stopped
@@ -59,10 +54,23 @@ def prompt_key(
         say_error(f"press {_listed(keys)}")
 
 
-def _drop_typed_ahead() -> None:
-    """Drop keys that were pressed before the question was shown."""
-    with suppress(OSError, ValueError, termios.error):  # not a terminal
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+def read_key(question: str) -> str:
+    """Show the question on the terminal and return the key that is pressed, or keys that arrive together.
+
+    `raw_terminal` drops the keys that were pressed before. The question appears after that, so that no answer
+    is dropped. Enter alone is ignored: it may belong to the previous answer.
+    """
+    said = ""
+    with raw_terminal() as terminal:
+        click.echo(question.replace("\n", "\r\n"), nl=False, err=True)
+        while not said:
+            typed = os.read(terminal, 32)
+            if not typed or b"\x04" in typed:
+                raise EOFError
+            if b"\x03" in typed:
+                raise KeyboardInterrupt
+            said = typed.decode(errors="replace").strip("\r\n")
+    return said
 
 
 def confirmed(question: str) -> bool:

@@ -8,13 +8,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 
 from cleveragents.access.model.user import Role
 from cleveragents.api.access import Access
 from cleveragents.api.plans.hints import hints_of, looks_like_no_network
 from cleveragents.app.container import Container
+from cleveragents.cli import prompts
 from cleveragents.config.loader import load_configuration
 from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.processes.bubblewrap import shared_probe
@@ -149,11 +149,11 @@ def test_a_foreground_worker_takes_no_job_after_a_question(
     """It would say again what was said before."""
     at_work: list[list[str]] = []
 
-    def answered(*_: object, **__: object) -> str:
+    def answered(_: str) -> str:
         at_work.append([one.name for one in threading.enumerate() if one.name.startswith("run-")])
         return "y" if len(at_work) == 1 else "n"
 
-    monkeypatch.setattr(click, "getchar", answered)
+    monkeypatch.setattr(prompts, "read_key", answered)
     ran = agents(*REPLACE, "--profile", "manual", typed="nobody reads this\n")
     assert (ran.code, at_work) == (0, [[], []]), ran.err
 

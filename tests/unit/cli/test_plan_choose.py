@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import click
 import pytest
 
 from cleveragents import connect
+from cleveragents.cli import prompts
 from cleveragents.cli.prompts import prompt_key
 from tests.cli_bench import REPLACE, Agents, command_line, git, paint_shop, use_home
 
@@ -291,12 +294,12 @@ def test_a_plan_deleted_meanwhile_does_not_end_the_round(
     approved = agents(*REPLACE, "--profile", "manual").id
     deleted = agents(*REPLACE, "--review").id
 
-    def key() -> str:
+    def key(_: str) -> str:
         with connect() as client:
             client.plans.delete(deleted, force=True)
         return "y"
 
-    monkeypatch.setattr(click, "getchar", key)
+    monkeypatch.setattr(prompts, "read_key", key)
     ended = agents("plan", "review", typed="n\n")
     assert deleted in ended.err, ended.err
     assert "1 decision, 1 left" in ended.err
@@ -307,12 +310,12 @@ def test_after_an_interrupt_the_decisions_stay(agents: Agents, monkeypatch: pyte
     made = [agents(*REPLACE, "--profile", "manual").id for _ in range(2)]
     keys = iter("y")
 
-    def key() -> str:
+    def key(_: str) -> str:
         for typed in keys:
             return typed
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(click, "getchar", key)
+    monkeypatch.setattr(prompts, "read_key", key)
     ended = agents("plan", "review", typed="")
     assert ended.code == 130
     assert f"plan {made[0]} was not continued; run\n`agents plan resume {made[0]}`" in ended.err
@@ -321,10 +324,19 @@ def test_after_an_interrupt_the_decisions_stay(agents: Agents, monkeypatch: pyte
 
 
 def test_the_end_of_input_is_a_key_or_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ended() -> str:
+    def ended(_: str) -> str:
         raise EOFError
 
-    monkeypatch.setattr(click, "getchar", ended)
+    monkeypatch.setattr(prompts, "read_key", ended)
     assert prompt_key("Which", ["a", "q"], end="q") == "q"
     with pytest.raises(click.Abort):
         prompt_key("Which", ["a", "q"])
+
+
+def test_a_key_counts_from_the_moment_the_question_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    keyboard, terminal = os.openpty()
+    monkeypatch.setattr(click, "echo", lambda *_, **__: os.write(keyboard, b"y"))
+    os.write(keyboard, b"n\n")  # typed ahead: dropped
+    with os.fdopen(terminal) as stdin, os.fdopen(keyboard):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert prompts.read_key("Apply? ") == "y"

@@ -267,6 +267,8 @@ class TerminalApp(App[None]):
             self.reload_board()
 
     async def _changed(self, found: list[tuple[str, ...]]) -> None:
+        if not self.screen_stack:  # the app is closing
+            return
         for plan_id in dict.fromkeys(one for ids in found for one in ids):
             self.screen.post_message(PlanChanged(plan_id))
         self.reload_board()

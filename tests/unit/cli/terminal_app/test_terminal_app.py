@@ -221,3 +221,22 @@ def test_the_board_is_above_the_conversation_in_a_narrow_terminal(client: Client
         await until(pilot, lambda: pane.region.x > 0)
 
     drive(client, play, size=(60, 24))
+
+
+def test_an_event_may_arrive_while_the_app_closes(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Textual runs callbacks until the message loop ends, and the screens are gone before that."""
+    closed = TerminalApp._close_all
+    late: list[str] = []
+
+    async def with_an_event(app: TerminalApp) -> None:
+        await closed(app)
+        app._events.put(("a plan",))
+        await app._events.flush()
+        late.append("delivered")
+
+    async def play(_: Pilot[None], __: TerminalApp) -> None:
+        return
+
+    monkeypatch.setattr(TerminalApp, "_close_all", with_an_event)
+    drive(client, play)
+    assert late == ["delivered"]
