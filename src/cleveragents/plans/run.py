@@ -44,10 +44,13 @@ from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.policy import Isolation
 from cleveragents.core.text.redaction import redact, redact_text
+from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.jobs.model.job import HandedOn
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.plans.checks import CheckEnvironment, ChecksFor, SandboxSetup
+from cleveragents.plans.history import REREAD
 from cleveragents.plans.jobs.names import ATTEMPTS, kind_of_plan, queue_of, should_run
+from cleveragents.plans.model.correction import ROLLBACK
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy, skipped_text
 from cleveragents.plans.model.sub_plan import ended_by, is_at_rest
@@ -361,9 +364,11 @@ class PlanRun:
         """Return the strategy without the result from before a revision, if the required checks have passed
         on the revised result. None if the stored strategy stays.
         """
-        plan, strategy = work.plan, structs.replace(work.strategy, restored=None)
+        plan, strategy = work.plan, work.strategy
+        if strategy.restored is not None and _has_worked(execution.history.calls(plan.id), strategy.restored):
+            strategy = structs.replace(strategy, restored=None)
         if strategy.ready is None:
-            return None if work.strategy.restored is None else strategy.to_json()
+            return None if strategy is work.strategy else strategy.to_json()
         tree = work.sandbox.tree(execution.history.states(plan.id))
         required = [check for check in strategy.checks if check.required]
         passed = self.checks(self.directory_of(plan)).have_passed(required, plan.id, tree)
@@ -554,3 +559,9 @@ def wait_reason(needed: NeedsHuman | BudgetExhausted, root_id: str) -> JsonValue
     if not isinstance(needed, ActorAsks):
         return told
     return {**told, "for": "question", "question": needed.question_id, "choices": needed.choices}
+
+
+def _has_worked(calls: Sequence[ToolCall], restored: int) -> bool:
+    """Return whether the plan has made a call since the result after the call `restored` was restored."""
+    later = [call for call in calls if call.number > restored and call.state is not CallState.REVERTED]
+    return any(call.tool not in (ROLLBACK, REREAD) for call in later)

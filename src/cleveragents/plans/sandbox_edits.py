@@ -100,11 +100,12 @@ class SandboxEdits(Struct, frozen=True):
 
     def _ensure_no_edits(self, plan_id: str, last: int, sandbox: Sandbox) -> None:
         """Raise `NeedsHuman` if a person edited files after the call with the number `last`."""
-        edited = self.history.edited_since(plan_id, last)
-        if not self.history.open_calls(plan_id):
-            edited |= {*self.history.unrecorded(plan_id, sandbox)}
+        edited = self.history.edited_since(plan_id, last) | {*self.history.unrecorded(plan_id, sandbox)}
         if edited:
-            what = f"edits by hand since the earlier result: {named(sorted(edited))}"
+            # The files of an interrupted call look the same as edits by hand.
+            interrupted = bool(self.history.open_calls(plan_id))
+            kind = "edits by hand, or files of the interrupted call," if interrupted else "edits by hand"
+            what = f"{kind} since the earlier result: {named(sorted(edited))}"
             discard = Remedy("plan.rollback", plan_id, {"discard": True}, "Discard the edits")
             raise NeedsHuman(plan_id, what, (discard,))
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from cleveragents.api.plans.apply_jobs import apply_later
 from cleveragents.api.plans.available_actions import possible_actions
 from cleveragents.core.actions.model import REVIEW, CheckRun, CheckVerdict
 from cleveragents.core.errors import NeedsHuman, PlanError, StalePlan
@@ -242,6 +243,8 @@ def test_a_command_that_follows_a_revision_does_not_apply_a_restored_result(benc
     (said,) = held_back(bench.parts, plan)
     assert said.startswith("a revision was withdrawn")
     assert apply_if_allowed(bench.parts, plan) == plan
+    with pytest.raises(NeedsHuman, match="a revision was withdrawn"):  # another agent asks for it
+        apply_later(bench.container, plan.id, message=None, by=None, unattended=True)
     plan = revised(bench, plan, "use words")
     assert held_back(bench.parts, plan) == []
     assert apply_if_allowed(bench.parts, plan).state is PlanState.APPLIED

@@ -528,10 +528,19 @@ def test_a_result_that_was_not_requested_is_not_applied(desk: Desk) -> None:
     assert claimed is not None
     now = desk.bench.container.clock.now()
     moved = desk.bench.parts.plans.move(plan, (Phase.EXECUTE, PlanState.COMPLETE), now=now)  # a withdrawal
-    with pytest.raises(StalePlan):
+    with pytest.raises(PlanError, match="has changed since"):  # not retried
         desk.apply(view(claimed))
     assert desk.now(plan) == moved
     assert not (desk.bench.repository / "made.txt").exists()
+
+
+def test_a_job_does_not_claim_the_apply_of_another_user(desk: Desk) -> None:
+    plan = desk.done()
+    late = desk.asked("apply", plan, version=plan.version)
+    desk.apply(desk.asked("apply", plan, version=plan.version))
+    with pytest.raises(PlanError, match="has changed since"):
+        desk.apply(late)
+    assert desk.now(plan).state is PlanState.APPLIED
 
 
 def test_the_next_attempt_applies_the_requested_result(desk: Desk) -> None:

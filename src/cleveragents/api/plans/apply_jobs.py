@@ -16,9 +16,10 @@ from cleveragents.api.plans.responses import ensure_decidable
 from cleveragents.api.plans.sandbox_state import ensure_undoable
 from cleveragents.api.plans.status_text import has_open_conflicts, waiting_for
 from cleveragents.api.reachability import ensure_reachable
-from cleveragents.core.errors import DuplicateKey, NeedsHuman, PlanError, Remedy
+from cleveragents.core.errors import DuplicateKey, NeedsHuman, PlanError, Remedy, StalePlan
 from cleveragents.core.policy import Capability, Verdict
 from cleveragents.jobs.model.job import Job, JobState, NewJob
+from cleveragents.plans.apply_policy import held_back
 from cleveragents.plans.jobs.names import SHARED_QUEUE, home_queue, queue_of
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import status_word
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from cleveragents.core.json_value import JsonValue
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["apply_later", "ensure_applicable", "ensure_undoable_now", "undo_later"]
+__all__ = ["apply_later", "ensure_applicable", "ensure_undoable_now", "ensure_unmoved", "undo_later"]
 
 _ATTEMPTS = 3
 _MOST_TRIES = 100
@@ -94,18 +95,24 @@ def apply_later(
     by: str | None,
     to_branch: str | None = None,
     unattended: bool = False,
+    version: int | None = None,
 ) -> Job:
     """Submit a job that applies the plan; with `to_branch`, to this new branch of its remote.
 
     Raises `PlanError` if there is nothing to apply or an apply is in progress; `ConfigurationError` if the
     commit is impossible; `RequestRefused` and `InvalidName` for the branch; `NeedsHuman`, also for an
-    `unattended` request if the plan's profile allows only a person to apply it; `QueueFull`.
+    `unattended` request if the plan's profile allows only a person to apply it, or if a person should look at
+    the result first; `StalePlan` unless the plan is at this `version`; `QueueFull`.
     """
     plan = ensure_applicable(container, plan_id, message=message, to_branch=to_branch)
+    ensure_unmoved(plan, version)
     verdict = Strategy.from_json(plan.strategy).policy.verdict(Capability.APPLY)
     if unattended and verdict is not Verdict.ALLOW:  # guard: another agent may do only what the policy allows
         apply = Remedy("plan.apply", plan.id, text="Apply it")
         raise NeedsHuman(plan.id, "the profile allows only a person to apply the result", (apply,))
+    objections = held_back(container.plan_parts, plan) if unattended else []
+    if objections:  # guard: no other agent decides what an automatic apply leaves to a person
+        raise NeedsHuman(plan.id, "; ".join(objections), (Remedy("plan.apply", plan.id, text="Apply it"),))
     return _submitted(container, plan, "apply", _Deed(message, by, to_branch))
 
 
@@ -116,6 +123,12 @@ def undo_later(container: Container, plan_id: str, *, message: str | None, by: s
     """
     plan = ensure_undoable_now(container, plan_id, message=message)
     return _submitted(container, plan, "undo", _Deed(message, by))
+
+
+def ensure_unmoved(plan: Plan, version: int | None) -> None:
+    """Raise `StalePlan` if the plan is no longer at the version that the caller saw."""
+    if version is not None and plan.version != version:  # guard: an action needs a result that was seen
+        raise StalePlan(plan.id, version)
 
 
 class _Deed(Struct, frozen=True):

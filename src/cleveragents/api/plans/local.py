@@ -273,15 +273,15 @@ class LocalPlans:
         version: int | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> PlanView:
-        from cleveragents.api.plans.apply_jobs import ensure_applicable
+        from cleveragents.api.plans.apply_jobs import ensure_applicable, ensure_unmoved
         from cleveragents.apply.ports import CommitRequest
         from cleveragents.core.cancellation import CancellationToken
         from cleveragents.core.identifiers import acting_as
 
         with self._decision(plan_id) as plan:
-            _ensure_unmoved(plan, version)
+            ensure_unmoved(plan, version)
             plan = ensure_applicable(self._container, plan.id, message=commit, to_branch=to_branch)
-            _ensure_unmoved(plan, version)
+            ensure_unmoved(plan, version)
         asked = commit is not None or to_branch is not None
         how = CommitRequest(commit or "", to_branch) if asked else None
         with acting_as(self._by):
@@ -301,7 +301,6 @@ class LocalPlans:
         from cleveragents.api.plans.apply_jobs import apply_later
 
         with self._decision(plan_id) as plan:
-            _ensure_unmoved(plan, version)
             job = apply_later(
                 self._container,
                 plan.id,
@@ -309,6 +308,7 @@ class LocalPlans:
                 by=self._by,
                 to_branch=to_branch,
                 unattended=unattended,
+                version=version,
             )
         self._wake()
         return job_view(job)
@@ -374,10 +374,11 @@ class LocalPlans:
         return view_of(PublishView, made)
 
     def discard(self, plan_id: str, *, version: int | None = None) -> PlanView:
+        from cleveragents.api.plans.apply_jobs import ensure_unmoved
         from cleveragents.api.plans.responses import discard
 
         with self._decision(plan_id) as plan:
-            _ensure_unmoved(plan, version)
+            ensure_unmoved(plan, version)
             return self._view(discard(self._parts, plan.id))
 
     def review(
@@ -787,11 +788,3 @@ class LocalPlans:
         from cleveragents.api.plans.views import PlanView
 
         return view_of(PlanView, overview_of(self._access, self._found(plan), shared=self._shared))
-
-
-def _ensure_unmoved(plan: Plan, version: int | None) -> None:
-    """Raise `StalePlan` if the plan is no longer at the version that the caller saw."""
-    if version is not None and plan.version != version:  # guard: an action needs a result that was seen
-        from cleveragents.core.errors import StalePlan
-
-        raise StalePlan(plan.id, version)

@@ -18,7 +18,15 @@ from dataclasses import dataclass
 from cleveragents.access.model.project import TO_BRANCH
 from cleveragents.apply.ports import CommitRequest
 from cleveragents.core.cancellation import is_resumable_stop
-from cleveragents.core.errors import ApplyRefused, Conflict, PlanError, StaleFence, StalePlan, UnknownPlan
+from cleveragents.core.errors import (
+    ApplyRefused,
+    Conflict,
+    PlanError,
+    Remedy,
+    StaleFence,
+    StalePlan,
+    UnknownPlan,
+)
 from cleveragents.core.identifiers import Fence, acting_as
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.jobs.model.job import HANDED_ON, HandedOn, Job
@@ -56,8 +64,7 @@ class ApplyJob:
     def __call__(self, job: AsyncJob) -> JsonValue:
         """Apply the result and return the phase and state of the plan.
 
-        Raises `PlanError` if it was not applied; `StalePlan` if the plan has another result than the one that
-        the user requested to apply.
+        Raises `PlanError` if it was not applied, also if the plan has changed since the user requested it.
         """
         with acting_as(_by(job)):  # guard: the audit log names the user
             try:
@@ -206,12 +213,17 @@ def _by(job: AsyncJob) -> str | None:
 
 
 def _ensure_requested(job: AsyncJob, plan: Plan) -> None:
-    """Raise `StalePlan` if the plan has moved since the request. An apply that has begun moves the plan, too,
-    and keeps its result. A job of version 0.1.0 names no version.
+    """Raise `PlanError` if the plan has moved since the request: it may have another result, or a user has
+    applied it. An earlier attempt of this job may have moved it to the phase Apply, which keeps the result. A
+    job of version 0.1.0 names no version.
     """
-    version = job.payload.get("version")
-    if isinstance(version, int) and plan.phase is not Phase.APPLY and plan.version != version:
-        raise StalePlan(plan.id, version)
+    version, begun = job.payload.get("version"), job.attempt > 1 and plan.phase is Phase.APPLY
+    if isinstance(version, int) and plan.version != version and not begun:
+        show = Remedy("plan.show", plan.id, text="Look at the plan, and apply it again")
+        # Not `StalePlan`, which would be retried.
+        raise PlanError(plan.id, "it has changed since the apply was requested", (show,)) from StalePlan(
+            plan.id, version
+        )
 
 
 def _commit(job: AsyncJob) -> CommitRequest | None:
