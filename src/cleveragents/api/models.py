@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
+
+from msgspec.structs import asdict
 
 from cleveragents.api.views import Page, page_of, shown, understood, view, view_of
 from cleveragents.core.errors import RequestRefused
@@ -14,10 +18,20 @@ from cleveragents.core.policy import Capability, Verdict
 if TYPE_CHECKING:
     from cleveragents.api.access import Access
     from cleveragents.api.transport import HttpTransport
+    from cleveragents.core.text.redaction import KnownSecrets
     from cleveragents.models.catalogue import ModelCatalogue
     from cleveragents.models.ports import Model, ModelFacts, ModelReply, ToolCallMode
 
-__all__ = ["PROMPT", "HttpModels", "LocalModels", "ModelTrial", "ModelView", "Models", "ProfileView"]
+__all__ = [
+    "PROMPT",
+    "HttpModels",
+    "LocalModels",
+    "ModelTrial",
+    "ModelView",
+    "Models",
+    "ProfileView",
+    "store_model_settings",
+]
 
 PROMPT = "Say hello in five words."
 _OUTPUT_TOKENS = 256
@@ -112,6 +126,17 @@ class Models(Protocol):
         and the errors of the model. Do not call it on a thread with an event loop.
         """
 
+    def choose(self, name: str, *, base_url: str | None = None, key: str = "") -> ModelView:
+        """Make a model the default, write it to the settings file, and use it for new plans and turns.
+
+        `base_url` is the address of an OpenAI-compatible server, for a model named `openai/…`; with "", the
+        models of OpenAI itself are used; with None, the address stays. Another address gets no key of the
+        previous one. A `key` is stored in the keyring; if there is no keyring, the process keeps it until it
+        ends. Other processes,
+        such as workers, use the new default after a restart. Raises `NotAllowed` unless the user is a server
+        admin; `UnknownModel`, `RequestRefused`, `ConfigurationError`.
+        """
+
     def profiles(self, *, limit: int = 100, after: str | None = None) -> Page[ProfileView]:
         """Return one page of profiles, by name."""
 
@@ -165,6 +190,48 @@ class LocalModels:
         )
         return _tried(own, chosen, prompt, on_text)
 
+    def choose(self, name: str, *, base_url: str | None = None, key: str = "") -> ModelView:
+        from cleveragents.config.settings import ModelSettings
+
+        self._access.ensure_server_admin()  # guard: the plans of all projects use it
+        container = self._access.container
+        variables = container.models.key_variables(name)
+        is_openai = name.partition("/")[0] == "openai"
+        if container.models.is_file(name):
+            raise RequestRefused("a script is no default model; name a model of a provider", "model")
+        if base_url and not is_openai:
+            raise RequestRefused("only a model named openai/… has the address of a server", "base_url")
+        with container.choosing_model:
+            before = container.settings.models
+            place = before.base_url if base_url is None or not is_openai else base_url
+            if key and (not variables or (is_openai and place)):
+                raise RequestRefused("the model needs no key", "key")
+            changed: dict[str, str] = {"default": name}
+            if place != before.base_url:  # guard: another server does not get the key of this one
+                changed |= {"base_url": place, "key_variable": ""}
+            try:
+                settings = ModelSettings(**{**asdict(before), **changed})
+            except ValueError as error:
+                raise RequestRefused(str(error), "base_url" if base_url else "model") from None
+            if key:
+                _keep_key(variables, key, container.secrets)
+            store_model_settings(changed)
+            container.use_models(settings)
+            self._record(name, place if is_openai else "")
+        return self.get(name)
+
+    def _record(self, name: str, base_url: str) -> None:
+        from cleveragents.core.event import DomainEvent, EventType
+        from cleveragents.core.text.redaction import redact_text
+        from cleveragents.storage.outbox import append_to_outbox
+
+        container, by = self._access.container, self._access.user.name
+        facts = {"model": name, "base_url": redact_text(base_url) or None, "by": by}
+        event = DomainEvent(
+            EventType.MODEL_CHOSEN, name, container.identifiers.new(), container.clock.now(), facts
+        )
+        container.database.write(lambda connection: append_to_outbox(connection, event))
+
     def profiles(self, *, limit: int = 100, after: str | None = None) -> Page[ProfileView]:
         from cleveragents.core.policy import PROFILES
 
@@ -209,8 +276,44 @@ class HttpModels:
             on_text(told.answer)
         return told
 
+    def choose(self, name: str, *, base_url: str | None = None, key: str = "") -> ModelView:
+        body = {"model": name, "base_url": base_url, "key": key}
+        return view_of(ModelView, self._http.post("/models/default", body))
+
     def profiles(self, *, limit: int = 100, after: str | None = None) -> Page[ProfileView]:
         return self._http.page(ProfileView, "/profiles", limit, after)
+
+
+def store_model_settings(changed: Mapping[str, str]) -> Path:
+    """Write settings of models, such as `default`, to the user's settings file, and return the file. An empty
+    value removes the setting. Other settings and comments stay.
+    """
+    from cleveragents.config.document import set_value, unset_value
+    from cleveragents.config.loader import user_file_path
+    from cleveragents.config.settings import known_keys
+
+    path, keys = user_file_path(os.environ), known_keys()
+    # The default last: a default model without its address would go to another server.
+    for name, value in sorted(changed.items(), key=lambda item: item[0] == "default"):
+        key = keys[f"models.{name}"]
+        if value:
+            set_value(path, key, value)
+        else:
+            unset_value(path, key)
+    return path
+
+
+def _keep_key(variables: Sequence[str], key: str, secrets: KnownSecrets) -> None:
+    """Store a key in the keyring; also in the environment, if there is no keyring or another key there."""
+    from cleveragents.models.provider import keep_in_keyring
+
+    key = key.strip()
+    if not key or not all("!" <= sign <= "~" for sign in key):
+        raise RequestRefused("the key has a character that no key has", "key")
+    secrets.add(key)  # guard: masked before anything can print it
+    kept = keep_in_keyring(variables[0], key)
+    if not kept or any(os.environ.get(one, "").strip() for one in variables):
+        os.environ[variables[0]] = key
 
 
 def _model_view(facts: ModelFacts, catalogue: ModelCatalogue) -> ModelView:

@@ -11,7 +11,10 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Self
+
+from msgspec.structs import replace
 
 from cleveragents.app.scope import Once, Part, Scope, shared
 from cleveragents.config.settings import Settings
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from cleveragents.app.conversation_parts import ConversationParts
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
+    from cleveragents.config.settings import ModelSettings
     from cleveragents.context.executor import ParallelStrategyExecutor
     from cleveragents.contrib.temporal.connection import TemporalConnection
     from cleveragents.conversations.running_turns import RunningTurns
@@ -70,6 +74,7 @@ class Container:
         self.clock = SystemClock()
         self.identifiers = UlidSource()
         self.secrets = secrets or KnownSecrets()
+        self.choosing_model = Lock()  # held while the default model is stored and comes into use
         self._scope = Scope("the container")
         self._workers: list[AsyncWorker] = []
         self._actor_runner = Part(self._scope, self._build_actor_runner, self._close_actor_runner)
@@ -357,6 +362,11 @@ class Container:
         return ModelCatalogue(
             self.settings.models, secrets=self.secrets, modes=self.state_directory / "tool-calls.json"
         )
+
+    def use_models(self, settings: ModelSettings) -> None:
+        """Use other settings for the models that are opened from now on."""
+        self.models.use(settings)
+        self.settings = replace(self.settings, models=settings)
 
     @property
     def actor_runner(self) -> BridgeActorRunner:

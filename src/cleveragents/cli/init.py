@@ -264,18 +264,10 @@ def _test(session: Session, choice: _Choice, *, asks: bool) -> None:
 
 
 def _write(choice: _Choice) -> None:
-    """Write the choice to the user's settings file; other settings and comments stay."""
-    from cleveragents.config.document import set_value, unset_value
-    from cleveragents.config.loader import user_file_path
-    from cleveragents.config.settings import known_keys
+    from cleveragents.api.models import store_model_settings
 
-    path, keys = user_file_path(os.environ), known_keys()
-    # The address first: a default model without it would go to another server.
-    if choice.base_url:
-        set_value(path, keys["models.base_url"], choice.base_url)
-    elif choice.provider == "openai":
-        unset_value(path, keys["models.base_url"])
-    set_value(path, keys["models.default"], choice.model)
+    place = {"base_url": choice.base_url} if choice.provider == "openai" else {}
+    path = store_model_settings({**place, "default": choice.model})
     progress(f"set models.default to {choice.model} in {path}")
 
 

@@ -60,6 +60,7 @@ class EventType(str, Enum):
     APPROVAL_GIVEN = "approval.given"
     RULE_ADDED = "rule.added"
     RULE_REVOKED = "rule.revoked"
+    MODEL_CHOSEN = "model.chosen"
     CONVERSATION_STARTED = "conversation.started"
     CONVERSATION_DELETED = "conversation.deleted"
     TURN_STARTED = "turn.started"

@@ -109,9 +109,10 @@ class PriceList:
 class ModelCatalogue:
     """The `ModelSource` that the settings describe. Holds no resources: models keep no connections.
 
-    Any thread may use it: its dictionaries only grow, in single atomic steps. If two threads open the same
-    model at once, both get the same model. All models of a provider share its concurrency limit and its
-    breaker. Keys are masked as long as `secrets` exists; without `secrets`, as long as the catalogue exists.
+    Any thread may use it: its dictionaries only grow, in single atomic steps, until `use` replaces that of
+    the open models. If two threads open the same model at once, both get the same model. All models of a
+    provider share its concurrency limit and its breaker. Keys are masked as long as `secrets` exists; without
+    `secrets`, as long as the catalogue exists.
     """
 
     def __init__(
@@ -141,6 +142,14 @@ class ModelCatalogue:
             return found
         return self._opened.setdefault(name, self._open(name))
 
+    def use(self, settings: ModelSettings) -> None:
+        """Open models with other settings from now on. A model that is in use stays as it was opened."""
+        # In this order: `get` takes the dictionary before it reads the settings, so that the new dictionary
+        # has no model of the old settings.
+        self._settings = settings
+        self._keys = self._keys.fresh()
+        self._opened = {}
+
     def get_nowait(self, name: str) -> Model | None:
         return self._opened.get(name)
 
@@ -168,6 +177,10 @@ class ModelCatalogue:
         """Return whether the model is a file that states its own facts, such as a script."""
         provider = name.partition("/")[0]
         return provider in self.providers() and self._provider(provider).reads_facts is not None
+
+    def key_variables(self, name: str) -> tuple[str, ...]:
+        """Return the variables that may hold the key of the model's provider. Raises `UnknownModel`."""
+        return self._parted(name)[0].variables
 
     def needs_key(self, name: str) -> bool:
         """Return whether the model needs an API key at its current address."""

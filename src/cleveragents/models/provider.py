@@ -110,6 +110,10 @@ class Keys:
         self._secrets = secrets
         self._in_keyring: dict[str, bool] = {}
 
+    def fresh(self) -> Keys:
+        """Return the same keys; the keyring is asked again."""
+        return Keys(self._environment, self._keyring, secrets=self._secrets)
+
     def find(self, variables: Sequence[str]) -> str | None:
         """Return the first key found: in the environment, then in the keyring."""
         sources: tuple[Callable[[str], str | None], ...] = (self._environment.get, self._keyring)

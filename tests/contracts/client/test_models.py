@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from cleveragents.api.client import Client
 from cleveragents.api.views import as_json, every
+from cleveragents.config.loader import user_file_path
 from cleveragents.core.errors import ModelUnavailable, NotAllowed, RequestRefused, UnknownModel
 from cleveragents.core.policy import Capability, Verdict
+from cleveragents.models import provider
 from tests.contracts.client.conftest import ClientOf
 from tests.server_plan_bench import PlanServer
 
@@ -77,6 +82,70 @@ def test_a_viewer_tests_no_model_and_looks_for_no_script(client_of: ClientOf, sc
         assert caught.value.name == "viewer"
     with pytest.raises(NotAllowed):
         viewer.models.test(scripted)
+
+
+@pytest.fixture
+def own_settings(server: PlanServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The settings file of the user; there is no keyring, and no key in the environment."""
+    container = server.bench.container
+    before = container.settings.models
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "")
+    monkeypatch.setattr(provider, "keep_in_keyring", lambda variable, key: False)
+    yield user_file_path(os.environ)
+    container.use_models(before)
+
+
+def test_an_admin_chooses_the_default_model(
+    server: PlanServer, client_of: ClientOf, own_settings: Path
+) -> None:
+    container, client = server.bench.container, client_of("admin")
+    own_settings.parent.mkdir(parents=True)
+    own_settings.write_text("# mine\n[plan]\nmax_parallel = 3\n")
+    assert client.models.choose("anthropic/claude-sonnet-4-5").key == "missing"
+    chosen = client.models.choose("anthropic/claude-sonnet-4-5", key=f" {SECRET} ")
+    assert (chosen.model, chosen.key) == ("anthropic/claude-sonnet-4-5", "there")
+    assert server.get("/about")["default_model"] == container.settings.models.default == chosen.model
+    client.models.choose("openai/qwen3:8b", base_url="http://127.0.0.1:9/v1")
+    assert container.settings.models.base_url == "http://127.0.0.1:9/v1"
+    assert client.models.get("openai/qwen3:8b").key == "not needed"
+    text = own_settings.read_text()
+    assert text.startswith("# mine\n")
+    assert 'default = "openai/qwen3:8b"' in text
+    assert SECRET not in text
+    container.use_models(replace(container.settings.models, key_variable="GATEWAY_KEY"))
+    client.models.choose("openai/other")
+    assert container.settings.models.key_variable == "GATEWAY_KEY"
+    client.models.choose("openai/gpt-4.1", base_url="")  # at the provider again
+    assert container.settings.models.key_variable == "", "the key of another server"
+    assert container.settings.models.base_url == ""
+    assert "base_url" not in own_settings.read_text()
+    events = client.events.list(event_type="model.chosen").items
+    assert [one.facts["model"] for one in events][1:3] == ["anthropic/claude-sonnet-4-5", "openai/qwen3:8b"]
+    assert SECRET not in str(events)
+
+
+def test_a_wrong_choice_of_a_model_changes_nothing(
+    client_of: ClientOf, scripted: str, own_settings: Path
+) -> None:
+    client = client_of("admin")
+    with pytest.raises(UnknownModel):
+        client.models.choose("opnai/gpt-4o")
+    wrong: list[tuple[str, str, str, str]] = [
+        (scripted, "", "", "model"),
+        ("openai/a", "ftp://127.0.0.1", "", "base_url"),
+        ("anthropic/a", "http://127.0.0.1:9", "", "base_url"),
+        ("openai/a", "http://127.0.0.1:9", SECRET, "key"),
+        ("anthropic/a", "", "two words", "key"),
+    ]
+    for name, base_url, key, where in wrong:
+        with pytest.raises(RequestRefused) as refused:
+            client.models.choose(name, base_url=base_url, key=key)
+        assert refused.value.where == where
+        assert SECRET not in str(refused.value)
+    with pytest.raises(NotAllowed):
+        client_of("operator").models.choose("openai/gpt-4.1")
+    assert not own_settings.exists()
 
 
 def test_profiles_say_what_plans_may_do(server: PlanServer, client: Client) -> None:

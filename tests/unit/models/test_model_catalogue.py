@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from io import StringIO
@@ -46,6 +46,16 @@ def _open(opening: ModelSpec) -> Model:
 OFFERED = Provider(name="acme", open=_open, variables=("ACME_KEY", "ACME_TOKEN"))
 NOT_INSTALLED = Provider(name="absent", open=_open, module="no_such_module_at_all", extra="absent")
 NO_PROVIDER = object()
+meanwhile: list[Callable[[], None]] = []
+
+
+def _open_slowly(opening: ModelSpec) -> Model:
+    while meanwhile:
+        meanwhile.pop()()
+    return _open(opening)
+
+
+SLOW = Provider(name="slow", open=_open_slowly)
 
 
 def entry(name: str, value: str) -> EntryPoint:
@@ -433,3 +443,16 @@ def test_an_unused_key_is_masked() -> None:
     settings = ModelSettings(base_url="http://127.0.0.1:9/v1")
     ModelCatalogue(settings, environment={"OPENAI_API_KEY": KEY}, secrets=secrets).get("openai/x")
     assert KEY not in redact_known_text(f"it said {KEY}")
+
+
+def test_a_model_that_is_opened_while_the_settings_change_is_opened_again() -> None:
+    """A catalogue that keeps it would use the old settings for ever."""
+    catalogue = ModelCatalogue(
+        ModelSettings(timeout_seconds=1.0), environment={}, entries=[entry("slow", "SLOW")]
+    )
+    opened.clear()
+    meanwhile.append(lambda: catalogue.use(ModelSettings(timeout_seconds=2.0)))
+    old, new = catalogue.get("slow/a"), catalogue.get("slow/a")
+    assert [one.timeout_seconds for one in opened] == [1.0, 2.0]
+    assert old is not new
+    assert catalogue.get("slow/a") is new

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, SecretStr
 
 from cleveragents.api.actions import ActionRow, ActionView
 from cleveragents.api.actors import ActorRow, ActorVerdict, ActorView
@@ -163,6 +163,32 @@ def try_model(trial: ModelTrialBody, here: Here, client: OperatorClient) -> Mode
             return client.models.test(trial.model, prompt=trial.prompt)
         except Unavailable as error:  # guard: an automatic retry would cost money again
             return problem(409, code_of(error), str(error), facts=redact(facts_of(error)))
+
+
+class ModelChoiceBody(StrictBody):
+    """The new default model, the address of its server, and its key. The answer never contains the key."""
+
+    model: str = Field(min_length=1, max_length=200, pattern=r"\S", examples=["anthropic/claude-sonnet-4-5"])
+    base_url: str | None = Field(
+        default=None,
+        max_length=2_000,
+        description="the server of a model named `openai/…`; empty: OpenAI itself; null: as before",
+        examples=["http://127.0.0.1:11434/v1"],
+    )
+    key: SecretStr = Field(
+        default=SecretStr(""), max_length=1_000, description="stored in the keyring of the server's user"
+    )
+
+
+@router.post("/models/default", operation_id="chooseModel", tags=["models"])
+def choose_model(choice: ModelChoiceBody, client: AdminClient) -> ModelView:
+    """Make a model the default of the server, from the next plan or turn on, and store its key.
+
+    The choice is written to the settings file of the server's user. Workers in other processes use it after a
+    restart. Only server admins may choose.
+    """
+    key = choice.key.get_secret_value()
+    return client.models.choose(choice.model, base_url=choice.base_url, key=key)
 
 
 @router.get("/profiles", operation_id="listProfiles", tags=["models"])

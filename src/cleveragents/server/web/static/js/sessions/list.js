@@ -80,7 +80,7 @@ function NewSession({ resources, models, profiles, model: usual }) {
       <datalist id="models">${models.map((one) => html`<option key=${one.model} value=${one.model}></option>`)}</datalist>
       <${Button} kind="primary" type="submit" icon="right" busy=${busy} disabled=${!draft.text.trim()}>Send<//>
     </div>
-    ${!usual && html`<p class="soft small">The server has no default model. Name one, or run <code>agents init</code> on the server's machine.</p>`}
+    ${!usual && html`<p class="soft small">The server has no default model. Name one.</p>`}
   </form>`;
 }
 

@@ -2,7 +2,7 @@
 
 import { html, useState } from "../ui.js";
 import { all, get, post } from "../api.js";
-import { Badge, Button, Code, ErrorBox, Link, Loaded, TextField, toast } from "../components.js";
+import { Badge, Button, ErrorBox, Link, Loaded, TextField, toast } from "../components.js";
 import { useLoad } from "../load.js";
 import { useSession } from "../session.js";
 import { byField } from "../validation.js";
@@ -28,13 +28,14 @@ export function FirstStart({ always = false, onAdded = () => {} }) {
     load.reload();
     onAdded();
   };
+  const chosen = load.reload;
   return html`<${Loaded} load=${load} what="Loading">
     ${(known) => (always || isFirstStart(known)) && html`<section class="card card-body first-start" aria-labelledby="first-start">
       <h2 id="first-start">Get started</h2>
       <ol>
         <${Step} done=${known.resources.length > 0} title="Add a repository"><${Repository} known=${known} onAdded=${added} /><//>
-        <${Step} done=${Boolean(known.model)} title="Choose a model"><${Model} model=${known.model} /><//>
-        <${Step} done=${Boolean(known.model) && known.model.key !== "missing"} title="Provide its key"><${Key} model=${known.model} /><//>
+        <${Step} done=${Boolean(known.model)} title="Choose a model"><${Model} model=${known.model} onChosen=${chosen} /><//>
+        <${Step} done=${Boolean(known.model) && known.model.key !== "missing"} title="Provide its key"><${Key} model=${known.model} onChosen=${chosen} /><//>
       </ol>
     </section>`}
   <//>`;
@@ -84,20 +85,79 @@ export function nameOf(path) {
   return last.toLowerCase().replace(/[^a-z0-9._-]+/g, "-").replace(/^[^a-z0-9]+/, "").slice(0, 64) || "repository";
 }
 
-const INIT = html`<${Code} label="Command">agents init<//>`;
-
-function Model({ model }) {
-  if (model) return html`<p class="soft"><code>${model.model}</code> is the default of plans.</p>`;
-  return html`<p class="soft">On the server's machine, run this command and restart the server. A local model needs no key.</p>${INIT}`;
+function Model({ model, onChosen }) {
+  const { may } = useSession();
+  const [changing, setChanging] = useState(false);
+  const [name, setName] = useState("");
+  const [server, setServer] = useState("");
+  const { busy, error, save } = useChoice(onChosen);
+  if (model && !changing) {
+    return html`<p class="soft"><code>${model.model}</code> is the default of plans.</p>
+      ${may("admin") && html`<${Button} small onClick=${() => setChanging(true)}>Change<//>`}`;
+  }
+  if (!may("admin")) return html`<p class="soft">Ask an admin of this server to choose a model.</p>`;
+  const [wrong, general] = byField(error, ["model", "base_url"]);
+  const choose = async (event) => {
+    event.preventDefault();
+    if (await save({ model: name.trim(), base_url: server.trim() || null })) setChanging(false);
+  };
+  return html`<form class="form-part" onSubmit=${choose}>
+    ${general && html`<${ErrorBox} error=${general} />`}
+    <${TextField} label="Model" required class="mono" placeholder="anthropic/claude-sonnet-4-5" hint="The provider, a slash, and the name of the model."
+      value=${name} onInput=${setName} error=${wrong.model} />
+    <${TextField} label="Server" optional class="mono" placeholder="http://127.0.0.1:11434/v1" hint="Only for a local model, named openai/…: the address of Ollama, LM Studio or llama.cpp. Empty: as before."
+      value=${server} onInput=${setServer} error=${wrong.base_url} />
+    <div class="form-actions">
+      <${Button} type="submit" busy=${busy} disabled=${!name.trim()}>Choose model<//>
+      ${model && html`<${Button} onClick=${() => setChanging(false)}>Cancel<//>`}
+    </div>
+  </form>`;
 }
 
-// Keys never pass through the page: the server reads them from its environment or keyring.
-function Key({ model }) {
+// Saves a default model or its key; `save` returns whether it succeeded.
+function useChoice(onChosen) {
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState(null);
+  const save = async (choice) => {
+    setBusy(true);
+    setError(null);
+    try {
+      const chosen = await post("/models/default", choice);
+      toast(`${chosen.model} is the default model`);
+      onChosen();
+      return true;
+    } catch (problem) {
+      setError(problem);
+      return false;
+    } finally {
+      setBusy(false);
+    }
+  };
+  return { busy, error, save };
+}
+
+function NewKey({ model, onChosen }) {
+  const [key, setKey] = useState("");
+  const { busy, error, save } = useChoice(onChosen);
+  const [wrong, general] = byField(error, ["key"]);
+  const store = async (event) => {
+    event.preventDefault();
+    if (await save({ model: model.model, key })) setKey("");
+  };
+  return html`<form class="form-part" onSubmit=${store}>
+    ${general && html`<${ErrorBox} error=${general} />`}
+    <${TextField} label="API key" type="password" autocomplete="off" required hint="Stored in the keyring of the server's user, and never shown again."
+      value=${key} onInput=${setKey} error=${wrong.key} />
+    <div class="form-actions"><${Button} type="submit" busy=${busy} disabled=${!key.trim()}>Store key<//></div>
+  </form>`;
+}
+
+function Key({ model, onChosen }) {
   const { may } = useSession();
   const [state, setState] = useState({ busy: false, said: null, error: null });
   if (!model) return html`<p class="soft">Choose a model first.</p>`;
   if (model.key === "missing") {
-    return html`<p class="soft">The server has no key for <code>${model.model}</code>. On its machine, run this command and restart the server.</p>${INIT}`;
+    return may("admin") ? html`<${NewKey} ...${{ model, onChosen }} />` : html`<p class="soft">Ask an admin of this server to store the key of <code>${model.model}</code>.</p>`;
   }
   const test = async () => {
     setState({ busy: true, said: null, error: null });
