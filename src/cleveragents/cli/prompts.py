@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 from click.termui import raw_terminal
@@ -48,7 +49,8 @@ def prompt_key(
             if end is None or isinstance(stopped, KeyboardInterrupt):
                 raise click.Abort from stopped
             said = end
-        click.echo(said if said.isprintable() else "", err=True)
+        with suppress(OSError):
+            click.echo(said if said.isprintable() else "", err=True)
         if said in keys or said in also:
             return said
         say_error(f"press {_listed(keys)}")
@@ -70,6 +72,8 @@ def read_key(question: str) -> str:
             if b"\x03" in typed:
                 raise KeyboardInterrupt
             said = typed.decode(errors="replace").strip("\r\n")
+    if not said:  # `raw_terminal` hides every error if the terminal is gone
+        raise EOFError
     return said
 
 

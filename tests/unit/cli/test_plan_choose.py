@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from cleveragents import connect
 from cleveragents.cli import prompts
 from cleveragents.cli.prompts import prompt_key
-from tests.cli_bench import REPLACE, Agents, command_line, git, paint_shop, use_home
+from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home
 
 pytestmark = pytest.mark.usefixtures("commands_are_forked")
 OTHER = ("run", "--action", "builtin/replace", "--arg", "pattern=The", "--arg", "replacement=A")
@@ -337,6 +338,28 @@ def test_a_key_counts_from_the_moment_the_question_is_shown(monkeypatch: pytest.
     keyboard, terminal = os.openpty()
     monkeypatch.setattr(click, "echo", lambda *_, **__: os.write(keyboard, b"y"))
     os.write(keyboard, b"n\n")  # typed ahead: dropped
+    assert select.select([terminal], [], [], 60)[0]  # the kernel delivers it later, and only then drops it
     with os.fdopen(terminal) as stdin, os.fdopen(keyboard):
         monkeypatch.setattr(sys, "stdin", stdin)
         assert prompts.read_key("Apply? ") == "y"
+
+
+def test_commands_about_one_plan_need_no_id(agents: Agents) -> None:
+    assert "no plan of this repository is running" in agents("plan", "watch").err
+    assert "is running or needs you" in agents("plan", "log").err
+    plan = agents(*REPLACE, "--review").id
+    assert plan in agents("plan", "log").err
+    assert "replace" in agents("plan", "log", "1").out
+    assert "no decisions" in agents("plan", "tree").err
+    assert "no comments" in agents("plan", "comments").err
+    assert "rolled back to checkpoint 1" in agents("plan", "rollback", "1", typed="y\n").err
+    assert "no plan of this repository is running" in agents("plan", "cancel").err
+    assert f"pass the PLAN: {plan}" in agents("plan", "rollback").err, "nothing is guessed without a terminal"
+
+
+def test_a_failed_plan_without_changes_is_closed(agents: Agents) -> None:
+    failed = agents(*COMMAND, "sh", "-c", "exit 3")
+    assert "close the plan" in failed.err
+    reviewed = agents("plan", "review", typed="ry")
+    assert "Close the plan?" in reviewed.err
+    assert "discarded" in agents("plan", "show", failed.id).out

@@ -100,6 +100,8 @@ def _steps_of_failed(parts: PlanParts, plan: Plan, reject: Remedy) -> list[Remed
     more = _log_of_agent(parts, plan) or _step(plan, "log", "list the tool calls")
     more = more if parts.history.calls(plan.id) else _step(plan, "show", "show the plan")
     resume = _step(plan, "resume", "try again from the failed step")
+    if not parts.history.changes(plan.id):
+        reject = replace(reject, text="close the plan")
     return [*_logs_of_failed(parts, plan), more, resume, *_steps_of_failed_revision(parts, plan), reject]
 
 

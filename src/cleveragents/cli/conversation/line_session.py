@@ -25,12 +25,12 @@ __all__ = ["continue_latest", "latest_session", "resume_session", "run_session",
 
 _PROMPT = "> "
 _HELP = """\
-/plan GOAL start a plan with this goal, without asking the model
-/plans     list the plans of this session
-/attach FILE attach an image or a PDF to your next message; without FILE, detach all
-/compact   summarise the old turns for later prompts
-/help      show these commands
-/quit      leave the session, as Ctrl-D does
+/plan GOAL    start a plan with this goal, without asking the model
+/plans        list the plans of this session
+/attach FILE  attach an image or a PDF to your next message; without FILE, detach all
+/compact      summarise the old turns for later prompts
+/help         show these commands
+/quit         leave the session, as Ctrl-D does
 Ctrl-C stops the answer and keeps the session. An empty line continues a turn that was not answered."""
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.cli.output import Output, format_option, progress
+from cleveragents.cli.plan.choose import chosen_plan, optional_plan
 from cleveragents.cli.plan.view import plan_argument, print_next_steps, print_plan
 from cleveragents.cli.prompts import ensure_confirmed
 from cleveragents.cli.session import Session, pass_session
@@ -26,23 +27,24 @@ _DONE = (Phase.EXECUTE, PlanState.COMPLETE)
 
 
 @click.command("pause")
-@plan_argument
+@optional_plan
 @format_option
 @pass_session
-def pause_plan(session: Session, plan_id: str, output: Output) -> None:
+def pause_plan(session: Session, plan_id: str | None, output: Output) -> None:
     """Stop a plan so that it can be resumed.
 
     Also stops its sub-plans, on any machine, and returns when no process is left. Finished calls stay; the
     call in progress is made again after `agents plan resume`. Ctrl-C in `agents run` does the same. A second
-    pause changes nothing.
+    pause changes nothing. Without PLAN, pause the only plan that runs here.
 
     \b
     Example:
       agents plan pause 7QX2
       agents plan resume 7QX2
     """
-    plans = session.client().plans
-    before = plans.get(plan_id)
+    client = session.client()
+    plans = client.plans
+    before = plans.get(chosen_plan(client, plan_id, "pause"))
     patience = session.configuration().settings.worker.cancel_grace_seconds + _PATIENCE_SECONDS
     if before.status is PlanStatus.PAUSED:
         progress(f"plan {before.id} is already paused; nothing changed")
@@ -55,18 +57,21 @@ def pause_plan(session: Session, plan_id: str, output: Output) -> None:
 
 
 @click.command("cancel")
-@plan_argument
+@optional_plan
 @click.option(
     "--reason", default="cancelled by the user", show_default=True, help="Reason; recorded with the plan."
 )
 @click.option("--remove-sandbox", is_flag=True, help="Remove the sandbox as well.")
 @format_option
 @pass_session
-def cancel_plan(session: Session, plan_id: str, reason: str, remove_sandbox: bool, output: Output) -> None:
+def cancel_plan(
+    session: Session, plan_id: str | None, reason: str, remove_sandbox: bool, output: Output
+) -> None:
     """End a plan and all its processes.
 
     Also ends its sub-plans, on any machine, and returns when no process is left. The result of a plan that
     was done can no longer be applied; `agents plan diff` still shows it. A second cancel changes nothing.
+    Without PLAN, cancel the only plan that runs here.
 
     \b
     Example:
@@ -75,6 +80,7 @@ def cancel_plan(session: Session, plan_id: str, reason: str, remove_sandbox: boo
     """
     client = session.client()
     patience = session.configuration().settings.worker.cancel_grace_seconds + _PATIENCE_SECONDS
+    plan_id = chosen_plan(client, plan_id, "cancel", question="Cancel it?")
     plan = stop_plan(client.plans, client.plans.get(plan_id), reason, patience)
     if remove_sandbox:
         client.plans.remove_sandbox(plan.id)

@@ -13,8 +13,14 @@ import click
 
 from cleveragents.api.format import printable_name
 from cleveragents.cli.output import Output, counted, format_option, printable, progress
-from cleveragents.cli.plan.choose import chosen_plan, ids_to_decide, nothing_to_decide, optional_plan
-from cleveragents.cli.plan.view import plan_argument, print_plan, shown_diff, summary_of
+from cleveragents.cli.plan.choose import (
+    chosen_plan,
+    ids_to_decide,
+    nothing_to_decide,
+    optional_plan,
+    plan_and_number,
+)
+from cleveragents.cli.plan.view import print_plan, shown_diff, summary_of
 from cleveragents.cli.prompts import ensure_confirmed
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
@@ -354,10 +360,10 @@ def _named(files: Sequence[str], paths: Sequence[str]) -> Sequence[str]:
 
 
 @click.command("capture")
-@plan_argument
+@optional_plan
 @format_option
 @pass_session
-def capture_plan(session: Session, plan_id: str, output: Output) -> None:
+def capture_plan(session: Session, plan_id: str | None, output: Output) -> None:
     """Record your edits in a plan's sandbox.
 
     Find the sandbox with `agents plan show PLAN`. Your edits there are recorded as one call.
@@ -368,8 +374,9 @@ def capture_plan(session: Session, plan_id: str, output: Output) -> None:
     """
     from cleveragents.plans.history import REREAD
 
-    plans = session.client().plans
-    before = plans.get(plan_id)
+    client = session.client()
+    plans = client.plans
+    before = plans.get(chosen_plan(client, plan_id, "capture"))
     plan = plans.capture(before.id)
     known = {call.number for call in before.calls}
     recorded = [call.number for call in plan.calls if call.tool == REREAD and call.number not in known]
@@ -384,12 +391,14 @@ def capture_plan(session: Session, plan_id: str, output: Output) -> None:
 
 
 @click.command("rollback")
-@plan_argument
+@optional_plan
 @click.argument("checkpoint", type=click.IntRange(1), required=False)
 @click.option("--yes", is_flag=True, help="Discard edits by hand without asking.")
 @format_option
 @pass_session
-def rollback_plan(session: Session, plan_id: str, checkpoint: int | None, yes: bool, output: Output) -> None:
+def rollback_plan(
+    session: Session, plan_id: str | None, checkpoint: int | None, yes: bool, output: Output
+) -> None:
     """Roll a plan back, or withdraw a revision.
 
     The checkpoint is the number of a call in `agents plan log PLAN`: this call and all later ones are
@@ -406,7 +415,11 @@ def rollback_plan(session: Session, plan_id: str, checkpoint: int | None, yes: b
       agents plan rollback 7QX2 3
       agents plan rollback 7QX2
     """
-    plan = _rolled_back(session.client().plans, plan_id, checkpoint, yes=yes)
+    client = session.client()
+    plan_id, checkpoint = plan_and_number(plan_id, checkpoint)
+    question = None if yes else "Withdraw its revision?" if checkpoint is None else "Roll it back?"
+    plan_id = chosen_plan(client, plan_id, "rollback", question=question)
+    plan = _rolled_back(client.plans, plan_id, checkpoint, yes=yes)
     if checkpoint is None:
         progress(f"returned to the result from before the revision: {summary_of(plan)}")
         print_plan(output, plan)

@@ -15,7 +15,7 @@ from msgspec import Struct
 from cleveragents.cli.completion import complete_plan
 from cleveragents.cli.output import counted, progress
 from cleveragents.cli.plan.exit_codes import short_ids
-from cleveragents.cli.prompts import confirmed, prompt_choice
+from cleveragents.cli.prompts import confirmed, ensure_confirmed, prompt_choice
 from cleveragents.core.errors import AmbiguousPlan, UnknownPlan
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import PlanStatus
@@ -32,6 +32,7 @@ __all__ = [
     "nothing_to_decide",
     "optional_plan",
     "place_here",
+    "plan_and_number",
     "plan_to_undo",
     "plans_for",
 ]
@@ -40,10 +41,12 @@ optional_plan = click.argument("plan_id", metavar="[PLAN]", required=False, shel
 
 _SHORTEST_ID = 4
 """A shorter word, such as `yes` or `2`, is never taken for a plan."""
-_READING = ("show", "diff")
+_READING = ("show", "diff", "tree", "log", "comments", "watch")
 """The actions that change nothing."""
 _CONTINUING = ("show", "review", "resume")
 """The actions that also have plans whose process died as candidates."""
+_FOLLOWING = ("resume", "watch")
+"""The actions that print the plan themselves, unless it is a sub-plan."""
 _RESTING = (PlanState.WAITING, PlanState.COMPLETE, PlanState.CONSTRAINED, PlanState.ERRORED)
 
 
@@ -72,8 +75,23 @@ def _can_resume(plan: PlanSummary) -> bool:
     return can or _needs("error", "budget")(plan)
 
 
-_NEEDS_YOU = _Candidates(
-    "needs you", "need you", lambda plan: plan.needs is not None and not plan.waits_for_sub_plans
+def _needs_you(plan: PlanSummary) -> bool:
+    return plan.needs is not None and not plan.waits_for_sub_plans
+
+
+def _runs(plan: PlanSummary) -> bool:
+    return plan.state.running and plan.parent is None
+
+
+_NEEDS_YOU = _Candidates("needs you", "need you", _needs_you)
+_RUNS = _Candidates("is running", "are running", _runs)
+_OPEN = _Candidates(
+    "is running or needs you", "are running or need you", lambda plan: _runs(plan) or _needs_you(plan)
+)
+_CONFLICT = _Candidates(
+    "has a conflict with the repository",
+    "have a conflict with the repository",
+    lambda plan: plan.state is PlanState.CONSTRAINED and plan.needs == "conflict",
 )
 _FOR: Mapping[str, _Candidates] = {
     "show": _NEEDS_YOU,
@@ -81,11 +99,17 @@ _FOR: Mapping[str, _Candidates] = {
     "diff": _Candidates("has a result to review", "have a result to review", _has_result),
     "apply": _Candidates("has a result to apply", "have a result to apply", _has_result),
     "discard": _Candidates("has a result to discard", "have a result to discard", _can_discard),
-    "rebase": _Candidates(
-        "has a conflict with the repository",
-        "have a conflict with the repository",
-        lambda plan: plan.state is PlanState.CONSTRAINED and plan.needs == "conflict",
-    ),
+    "rebase": _CONFLICT,
+    "resolve": _Candidates("has a conflict", "have a conflict", _needs("conflict")),
+    "revise": _Candidates("has a result to revise", "have a result to revise", _has_result),
+    "capture": _Candidates("has a sandbox to edit", "have a sandbox to edit", _can_discard),
+    "rollback": _Candidates("has calls to roll back", "have calls to roll back", _can_discard),
+    "watch": _RUNS,
+    "pause": _RUNS,
+    "cancel": _RUNS,
+    "tree": _OPEN,
+    "log": _OPEN,
+    "comments": _OPEN,
     "approve": _Candidates("waits for approval", "wait for approval", _needs("approval")),
     "deny": _Candidates("waits for approval", "wait for approval", _needs("approval")),
     "answer": _Candidates("has a question", "have a question", _needs("question")),
@@ -159,20 +183,35 @@ def _is_abandoned(client: Client, plan: PlanSummary) -> bool:
         return False
 
 
-def chosen_plan(client: Client, plan_id: str | None, action: str) -> str:
+def chosen_plan(client: Client, plan_id: str | None, action: str, *, question: str | None = None) -> str:
     """Return the named plan, or the only candidate of the action, or the candidate that the user chooses.
 
-    The chosen plan is printed. Raises `click.UsageError` if there is no candidate, or several without a
-    terminal.
+    The chosen plan is printed. With a `question`, an only candidate needs a confirmation. Raises
+    `click.UsageError` if there is no candidate, or without a terminal if one of several must be chosen or a
+    confirmation is needed; `click.Abort` if the answer is no.
     """
+    from cleveragents.cli.plan.work import interactive
+
     if plan_id is not None:
         return plan_id
     found, wanted = plans_for(client, action), _FOR[action]
     if not found:
         raise click.UsageError(f"no plan of this repository {wanted.one}; pass a PLAN")
     plan = found[0] if len(found) == 1 else _asked_which(found, wanted.several)
-    progress(f"plan {plan.id}: {plan.title}")
+    if action not in _FOLLOWING or plan.parent is not None:
+        progress(f"plan {plan.id}: {plan.title}")
+    if question is not None and len(found) == 1:  # guard: the user may have another plan in mind
+        if not interactive():
+            raise click.UsageError(f"pass the PLAN: {plan.id}")
+        ensure_confirmed(question)
     return plan.id
+
+
+def plan_and_number(plan_id: str | None, number: int | None) -> tuple[str | None, int | None]:
+    """Return the arguments `[PLAN] [NUMBER]`; a short number alone is the number, not a plan."""
+    if number is None and plan_id is not None and len(plan_id) < _SHORTEST_ID and plan_id.isdecimal():
+        return None, int(plan_id)
+    return plan_id, number
 
 
 def names_a_plan(plans: Plans, word: str) -> bool:

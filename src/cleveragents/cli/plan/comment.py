@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.cli.output import Output, counted, format_option, printable, progress
+from cleveragents.cli.plan.choose import chosen_plan, optional_plan
 from cleveragents.cli.plan.view import plan_argument
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
@@ -83,11 +84,11 @@ def comment_on_plan(
 
 
 @click.command("comments")
-@plan_argument
+@optional_plan
 @click.option("--state", type=click.Choice(_STATES), help="Only comments in this state.")
 @format_option
 @pass_session
-def comments_of_plan(session: Session, plan_id: str, state: str | None, output: Output) -> None:
+def comments_of_plan(session: Session, plan_id: str | None, state: str | None, output: Output) -> None:
     """List the comments on a plan, with their answers.
 
     An outdated comment is shown with the lines that it was made on.
@@ -99,7 +100,8 @@ def comments_of_plan(session: Session, plan_id: str, state: str | None, output: 
     """
     from cleveragents.api.views import as_json, every
 
-    plans = session.client().plans
+    client = session.client()
+    plans, plan_id = client.plans, chosen_plan(client, plan_id, "comments")
     found = [
         one
         for one in every(lambda after: plans.comments(plan_id, after=after))
@@ -117,7 +119,7 @@ def comments_of_plan(session: Session, plan_id: str, state: str | None, output: 
 
 
 @click.command("revise")
-@plan_argument
+@optional_plan
 @click.option(
     "-m", "--message", metavar="TEXT", default="", help="Text for the agent; - reads it from stdin."
 )
@@ -126,7 +128,7 @@ def comments_of_plan(session: Session, plan_id: str, state: str | None, output: 
 @format_option
 @pass_session
 def revise_plan(
-    session: Session, plan_id: str, message: str, model: str | None, yes: bool, output: Output
+    session: Session, plan_id: str | None, message: str, model: str | None, yes: bool, output: Output
 ) -> None:
     """Request changes: send all open comments to the agent.
 
@@ -143,7 +145,7 @@ def revise_plan(
 
     client = session.client()
     plans = client.plans
-    plan = plans.get(plan_id)
+    plan = plans.get(chosen_plan(client, plan_id, "revise"))
     count = plan.open_comments
 
     def tell(revised: PlanView) -> None:

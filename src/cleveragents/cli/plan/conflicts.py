@@ -8,8 +8,8 @@ import click
 
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.cli.output import Output, counted, format_option, printable, progress
-from cleveragents.cli.plan.choose import chosen_plan, optional_plan
-from cleveragents.cli.plan.view import plan_argument, print_plan
+from cleveragents.cli.plan.choose import chosen_plan, names_a_plan, optional_plan
+from cleveragents.cli.plan.view import print_plan
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.text.control_characters import named_by, shown
@@ -62,7 +62,7 @@ def rebase_plan(session: Session, plan_id: str | None, yes: bool, output: Output
 
 
 @click.command("resolve")
-@plan_argument
+@optional_plan
 @click.argument("paths", nargs=-1)
 @click.option("--ours", "take", flag_value=Take.OURS.value, help="Take the side of the plan.")
 @click.option(
@@ -77,7 +77,7 @@ def rebase_plan(session: Session, plan_id: str | None, yes: bool, output: Output
 @format_option
 @pass_session
 def resolve_conflicts(
-    session: Session, plan_id: str, paths: tuple[str, ...], take: str | None, output: Output
+    session: Session, plan_id: str | None, paths: tuple[str, ...], take: str | None, output: Output
 ) -> None:
     """Resolve conflicts of a plan with the repository, or between its sub-plans.
 
@@ -95,9 +95,13 @@ def resolve_conflicts(
       agents plan resolve 7QX2 src/shop.py --theirs
       agents plan resolve 7QX2 README.md docs/index.md --edited
     """
+    client, prefix = session.client(), prefix_of(session)
+    plans = client.plans
+    if take is not None and plan_id is not None and not names_a_plan(plans, plan_id):
+        paths, plan_id = (plan_id, *paths), None
     if bool(paths) != (take is not None):
         raise click.UsageError("pass PATHS together with --ours, --theirs or --edited")
-    plans, prefix = session.client().plans, prefix_of(session)
+    plan_id = chosen_plan(client, plan_id, "resolve")
     if take is None:
         _tell_conflicts(output, plans, plan_id, prefix)
         return

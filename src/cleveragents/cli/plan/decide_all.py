@@ -155,7 +155,7 @@ def _question(made: _Round, plan: PlanView) -> _Question:
     if plan.changes:
         question.offer("d", "show the [d]iff", shown)
     if "reject" in plan.can:
-        question.offer("r", "[r] discard", partial(_discarded, made, plan))
+        question.offer("r", "[r] discard" if plan.changes else "[r] close", partial(_discarded, made, plan))
     return question
 
 
@@ -174,10 +174,10 @@ def _main_action(made: _Round, plan: PlanView) -> tuple[str, _Action] | None:
 
 
 def _discarded(made: _Round, plan: PlanView) -> bool:
-    if not is_discard_confirmed():
+    if not is_discard_confirmed(plan):
         return False
     made.deciding.client.plans.discard(plan.id, version=plan.version)
-    progress("discarded")
+    progress("discarded" if plan.changes else "closed")
     return True
 
 

@@ -17,6 +17,7 @@ from cleveragents.cli.output import (
     progress,
     timestamp,
 )
+from cleveragents.cli.plan.choose import chosen_plan, optional_plan
 from cleveragents.cli.plan.view import plan_argument
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
@@ -31,11 +32,11 @@ __all__ = ["explain_decision", "tree_of_plan"]
 
 
 @click.command("tree")
-@plan_argument
+@optional_plan
 @click.option("--all", "superseded_too", is_flag=True, help="Include superseded decisions.")
 @format_option
 @pass_session
-def tree_of_plan(session: Session, plan_id: str, superseded_too: bool, output: Output) -> None:
+def tree_of_plan(session: Session, plan_id: str | None, superseded_too: bool, output: Output) -> None:
     """Show the decisions of a plan as a tree.
 
     Each decision is below the one that led to it; sub-plans follow. With --all, superseded branches are shown
@@ -49,7 +50,8 @@ def tree_of_plan(session: Session, plan_id: str, superseded_too: bool, output: O
     from cleveragents.api.plans.detail_views import CorrectionNode, DecisionNode, SubPlanNode
     from cleveragents.api.views import as_json, every
 
-    plans = session.client().plans
+    client = session.client()
+    plans, plan_id = client.plans, chosen_plan(client, plan_id, "tree")
     known = [*every(lambda after: plans.decisions(plan_id, after=after))]
     nodes = [node for node in known if superseded_too or _holds(node)]
     if output.machine_readable:

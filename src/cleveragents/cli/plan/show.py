@@ -11,7 +11,7 @@ import click
 
 from cleveragents.api.format import on_one_line
 from cleveragents.cli.output import Output, ago, counted, format_option, timestamp
-from cleveragents.cli.plan.choose import chosen_plan, optional_plan
+from cleveragents.cli.plan.choose import chosen_plan, optional_plan, plan_and_number
 from cleveragents.cli.plan.sections import (
     first_line,
     in_short,
@@ -21,7 +21,7 @@ from cleveragents.cli.plan.sections import (
     show_checks,
     show_sub_plans,
 )
-from cleveragents.cli.plan.view import next_steps, plan_argument, plan_in_json
+from cleveragents.cli.plan.view import next_steps, plan_in_json
 from cleveragents.cli.render.narrow_terminal import steps_in_lines
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.json_value import JsonValue
@@ -74,11 +74,11 @@ def show_plan(session: Session, plan_id: str | None, output: Output) -> None:
 
 
 @click.command("log")
-@plan_argument
+@optional_plan
 @click.argument("number", type=int, required=False)
 @format_option
 @pass_session
-def log_of_plan(session: Session, plan_id: str, number: int | None, output: Output) -> None:
+def log_of_plan(session: Session, plan_id: str | None, number: int | None, output: Output) -> None:
     """List a plan's tool calls. With NUMBER, show one call and its output.
 
     The number of a call is its checkpoint: `agents plan rollback PLAN NUMBER` returns to the state before it.
@@ -90,7 +90,9 @@ def log_of_plan(session: Session, plan_id: str, number: int | None, output: Outp
     """
     from cleveragents.api.views import as_json, every
 
-    plans = session.client().plans
+    client = session.client()
+    plan_id, number = plan_and_number(plan_id, number)
+    plans, plan_id = client.plans, chosen_plan(client, plan_id, "log")
     if number is not None:
         show_call(output, as_json(plans.call(plan_id, number)))
         return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.cli.output import Output, format_option, progress
-from cleveragents.cli.plan.view import plan_argument
+from cleveragents.cli.plan.choose import chosen_plan, optional_plan
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.plans.model.plan import Phase, PlanState
 
@@ -20,14 +20,15 @@ __all__ = ["watch_plan"]
 
 
 @click.command("watch")
-@plan_argument
+@optional_plan
 @format_option
 @pass_session
-def watch_plan(session: Session, plan_id: str, output: Output) -> None:
+def watch_plan(session: Session, plan_id: str | None, output: Output) -> None:
     """Follow a plan that runs elsewhere.
 
     Returns when the plan ends or needs a person, with the exit code of `run`: 3 for a result to review, 75 if
-    no worker runs the plan. Ctrl-C ends this command, not the plan.
+    no worker runs the plan. Ctrl-C ends this command, not the plan. Without PLAN, follow the only
+    plan that runs here.
 
     \b
     Example:
@@ -42,7 +43,7 @@ def watch_plan(session: Session, plan_id: str, output: Output) -> None:
 
     client = session.client()
     after = current_position(client)
-    plan = client.plans.get(plan_id)
+    plan = client.plans.get(chosen_plan(client, plan_id, "watch"))
     hint = "Ctrl-C stops watching, not the plan"
     at_it = _Company(client, plan) if isinstance(client, LocalClient) else None
     following = PlansFollower(client, [plan], output, after=after, statuses=True, hint=hint, at_it=at_it)

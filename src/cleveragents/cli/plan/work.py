@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "APPLY_IT",
-    "DISCARD_IT",
     "WorkOptions",
     "activity_count",
     "approval_question",
@@ -60,6 +59,7 @@ __all__ = [
     "asking_call",
     "continue_plan",
     "decide",
+    "discard_question",
     "interactive",
     "is_discard_confirmed",
     "longer_approvals",
@@ -78,7 +78,6 @@ _LINES_KEPT = 100
 _MOST_ASKED = 5
 APPLY_IT = "Apply? [y]es, [n]ot now, show the [d]iff, [r] discard", ("y", "n", "d", "r")
 """The question for `prompt_key`."""
-DISCARD_IT = "Discard the result?"
 
 _Reply = TypeVar("_Reply")
 
@@ -365,7 +364,7 @@ def _asked(deciding: WorkOptions, plan: PlanView) -> PlanView:
         if answer == "y":
             return apply_now(deciding.client, plan, commit=message)
         if answer == "r":
-            if is_discard_confirmed():
+            if is_discard_confirmed(plan):
                 return plans.discard(plan.id, version=plan.version)
             continue
         if answer == "n":
@@ -375,9 +374,14 @@ def _asked(deciding: WorkOptions, plan: PlanView) -> PlanView:
         shown_diff(plans.patch(plan.id))
 
 
-def is_discard_confirmed() -> bool:
-    """Ask whether to discard the result; Ctrl-D means no."""
-    return prompt_key(f"{DISCARD_IT} [y]es, [n]o", ["y", "n"], end="n") == "y"
+def is_discard_confirmed(plan: PlanView) -> bool:
+    """Ask whether to discard the result, or to close a plan without one; Ctrl-D means no."""
+    return prompt_key(f"{discard_question(plan)} [y]es, [n]o", ["y", "n"], end="n") == "y"
+
+
+def discard_question(plan: PlanView) -> str:
+    """Return the question before a plan is discarded."""
+    return "Discard the result?" if plan.changes else "Close the plan?"
 
 
 def _answered(deciding: WorkOptions, plan: PlanView) -> PlanView:

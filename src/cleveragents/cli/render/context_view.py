@@ -43,7 +43,11 @@ class AnswerOptions:
 
 
 def show_answer(answer: ContextView, output: Output, options: AnswerOptions) -> None:
-    """Print an answer in the requested format; notes go to stderr in every format."""
+    """Print an answer in the requested format. Notes go to stderr in every format, before the answer: a note
+    that nothing seems related must be read first.
+    """
+    for note in answer.notes:
+        progress(f"note: {note}")
     if output.machine_readable:
         _record(answer, output, options)
     elif options.only_files:
@@ -55,8 +59,6 @@ def show_answer(answer: ContextView, output: Output, options: AnswerOptions) -> 
         progress(_summary(answer))
     if options.explain and not output.machine_readable:
         _explained(answer, output, with_fragments=not options.only_files)
-    for note in answer.notes:
-        progress(f"note: {note}")
     if not answer.files and not answer.fragments and not output.machine_readable and not answer.notes:
         progress("nothing found; try other words, such as names or error messages")
 
@@ -97,8 +99,12 @@ def _screen(answer: ContextView, output: Output, options: AnswerOptions) -> None
             empty="",
             cut=("file",),
         )
-        more = (len(answer.definitions) - len(definitions), len(answer.files) - len(files))
-        progress(f"{more[0]} more definitions, {more[1]} more files; --all shows them with the code")
+        left = {
+            "definition": len(answer.definitions) - len(definitions),
+            "file": len(answer.files) - len(files),
+        }
+        more = " and ".join(counted(number, f"more {name}") for name, number in left.items() if number)
+        progress(f"{more}; --all shows them with the code" if more else "--all shows the code")
 
 
 def _listed(answer: ContextView) -> list[str]:

@@ -262,7 +262,7 @@ class TerminalApp(App[None]):
 
     def _board_free(self) -> None:
         self._reading = False
-        if self._read_again:
+        if self._read_again and self.is_running:
             self._read_again = False
             self.reload_board()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,7 +95,7 @@ def _attach(pane: ConversationPane, argument: str) -> None:
         pane.call_later(pane.attach, attached_files([argument]))
 
     if argument:
-        pane.work(read)
+        pane.work(read, failed=partial(pane.prompt.restore, f"/attach {argument}"))
     else:
         pane.detach()
 

@@ -262,10 +262,10 @@ class ConversationPane(Vertical):
     async def _begin(self, visit: int, session: ConversationView, turn: TurnView) -> None:
         from cleveragents.cli.terminal_app.turn_block import TurnBlock  # Markdown takes time to load
 
-        if visit != self._visit:
-            return  # the user left the session while the message was sent
+        if visit != self._visit or not self.app.is_running:
+            return  # the user left the session or the app while the message was sent
         block, turns = TurnBlock(turn.question), self.query_one("#turns")
-        await turns.mount(block)
+        await turns.mount_all([block])
         for old in turns.children[:-_SHOWN_TURNS]:  # they would take memory for as long as the app runs
             await old.remove()
         self._follow(session, block)

@@ -20,7 +20,7 @@ from cleveragents.api.views import as_json, every
 from cleveragents.cli.budget_options import read_limits
 from cleveragents.cli.plan.correct import preview_lines
 from cleveragents.cli.plan.view import change_lines
-from cleveragents.cli.plan.work import DISCARD_IT, asking_call, longer_approvals
+from cleveragents.cli.plan.work import asking_call, discard_question, longer_approvals
 from cleveragents.cli.terminal_app.client_screen import visible
 from cleveragents.cli.terminal_app.dialogs import DialogChoice, DialogField, DialogQuestion, Tell, Values
 from cleveragents.core.errors import PlanError, RequestRefused, StalePlan
@@ -259,10 +259,11 @@ class PlanActions:
     def _discard(self, plan: PlanView) -> DialogQuestion:
         def act(values: Values, tell: Tell) -> str:
             self._client.plans.discard(plan.id, version=plan.version)
-            return "discarded"
+            return "discarded" if plan.changes else "closed"
 
+        verb = "Discard" if plan.changes else "Close"
         lines = [*(change_lines(plan) if plan.changes else []), "Your files stay as they are."]
-        return DialogQuestion(DISCARD_IT, lines, [DialogChoice("y", "Discard", act)])
+        return DialogQuestion(discard_question(plan), lines, [DialogChoice("y", verb, act)])
 
     def _undo(self, plan: PlanView) -> DialogQuestion:
         def act(values: Values, tell: Tell) -> str:

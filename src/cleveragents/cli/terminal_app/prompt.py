@@ -97,7 +97,7 @@ class Prompt(Vertical):
     def compose(self) -> ComposeResult:
         yield OptionList(markup=False)
         yield PromptArea(
-            placeholder="Ask, or request a change. @ file  / command  ! run in a sandbox",
+            placeholder="Ask, or request a change (@ file, / command, ! run)",
             highlight_cursor_line=False,
             show_line_numbers=False,
         )

@@ -4,6 +4,7 @@ models as Markdown.
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -29,6 +30,9 @@ _MOST_LINES = 5000
 _AT_ONCE = 25
 _PAUSE_SECONDS = 0.01
 _TAIL = 2000
+_HEADS = ("verdict", "summary")
+_LISTS = ("decisions", "steps", "findings")
+_TEXTS = ("title", "question", "message", "text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ class Transcript:
         self._say(self._mask.finish())
         answer = "".join(self._said)
         if answer.strip():
-            self._add("model", answer)
+            self._add("model", redact_text(_prose(answer)))
         self._said, self._end = [], ""
         if kind == "output":
             self._output(text.encode("utf-8", "surrogateescape"))
@@ -88,6 +92,33 @@ class Transcript:
 
     def _add(self, kind: Literal["progress", "output", "model"], text: str) -> None:
         self._new.append(Entry(kind, text))
+
+
+def _prose(answer: str) -> str:
+    """Return the JSON of a strategist or reviewer as Markdown, and any other answer as it is."""
+    try:
+        data = json.loads(answer.strip().removeprefix("```json").removesuffix("```"))
+    except (ValueError, RecursionError):
+        return answer
+    heads = isinstance(data, dict) and [data[name] for name in _HEADS if isinstance(data.get(name), str)]
+    if not heads or not data.keys() <= {*_HEADS, *_LISTS}:
+        return answer
+    lines = [*heads]
+    for name in _LISTS:
+        items = data[name] if isinstance(data.get(name), list) else []
+        said = [text for text in map(_item, items) if text]
+        lines += [f"{name.capitalize()}:\n\n" + "\n".join(f"- {text}" for text in said)] if said else []
+    return "\n\n".join(lines)
+
+
+def _item(item: object) -> str:
+    if not isinstance(item, dict):
+        return item if isinstance(item, str) else ""
+    texts: dict[object, str] = {name: text for name, text in item.items() if isinstance(text, str)}
+    what = next((texts.pop(name) for name in _TEXTS if name in texts), "")
+    choice = texts.pop("choice", "")
+    main = f"{what} → {choice}" if what and choice else what or choice
+    return "; ".join([*([main] if main else []), *texts.values()])
 
 
 class OutputLog(RichLog):

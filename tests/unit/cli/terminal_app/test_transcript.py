@@ -54,3 +54,25 @@ def test_no_part_of_a_secret_is_shown_while_it_arrives() -> None:
     recording.add("", "output")
     entries, said = transcript.read(recording)
     assert (entries, said) == ([Entry("model", "Use *** now, or password=*** ")], "")
+
+
+def test_the_json_of_a_strategist_is_shown_as_prose() -> None:
+    recording: Any = Recording()
+    transcript = Transcript("P")
+    answers = [
+        '{"summary": "Two.", "decisions": [{"question": "Where?", "choice": "a.py"}, 3], "steps": ["b"]}',
+        '```json\n{"verdict": "accept", "findings": []}\n```',
+        '{"name": "read_file"}',
+        "[1, 2]",
+    ]
+    for answer in answers:
+        recording.add(f"{answer} ")
+        recording.add("next\n", "progress")
+    entries, _ = transcript.read(recording)
+    shown = [entry.text.strip() for entry in entries if entry.kind == "model"]
+    assert shown == [
+        "Two.\n\nDecisions:\n\n- Where? → a.py\n\nSteps:\n\n- b",
+        "accept",
+        '{"name": "read_file"}',
+        "[1, 2]",
+    ]
