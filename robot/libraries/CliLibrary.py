@@ -156,16 +156,16 @@ class CliLibrary:
             stderr=subprocess.PIPE,
         )
         assert process.stderr is not None
-        said = ""
+        seen = b""  # a read may end within a character
         deadline = time.monotonic() + SECONDS
-        while word not in said:
-            assert select.select([process.stderr], [], [], deadline - time.monotonic())[0], said
+        while word.encode() not in seen:
+            assert select.select([process.stderr], [], [], deadline - time.monotonic())[0], seen
             chunk = os.read(process.stderr.fileno(), 65536)
-            assert chunk, said
-            said += chunk.decode()
+            assert chunk, seen
+            seen += chunk
         process.send_signal(signal.Signals[signal_name])
         out, err = process.communicate(timeout=SECONDS)
-        self._code, self._out, self._err = process.returncode, out.decode(), said + err.decode()
+        self._code, self._out, self._err = process.returncode, out.decode(), (seen + err).decode()
 
     # ── Judgements ────────────────────────────────────────────────────────────────────────────────
 

@@ -238,16 +238,16 @@ def _unescaped(text: str) -> str:
 
 def _read_until(leader: int, words: str | None) -> str:
     """What the terminal shows, until these words; without any, until the program ends."""
-    said = ""
+    seen = b""  # a read may end within a character
     give_up = time.monotonic() + SECONDS
-    while words is None or words not in said:
-        assert select.select([leader], [], [], max(0.0, give_up - time.monotonic()))[0], said
+    while words is None or words.encode() not in seen:
+        assert select.select([leader], [], [], max(0.0, give_up - time.monotonic()))[0], seen
         try:
             chunk = os.read(leader, 65536)
         except OSError:  # how Linux says that the other side is closed
             chunk = b""
         if not chunk:
-            assert words is None, said
+            assert words is None, seen
             break
-        said += chunk.decode()
-    return said
+        seen += chunk
+    return seen.decode()

@@ -56,6 +56,9 @@ def test_a_notification_is_shown_once_the_user_turned_them_on(bench: PlanPageBen
     page = visit.go("/jobs")
     expect(page.locator(".connection")).to_contain_text("Live")
     bench.wait(bench.begin("receipt"), "execute", "complete")
+    last = bench.server.ask("GET", "/events?limit=1")["items"][0]["position"]
+    position = "Number(sessionStorage.getItem('cleveragents.position'))"
+    until("the events of the first plan", lambda: bool(page.evaluate(position) >= last))
     assert page.evaluate("window.shown") == []
     page.get_by_role("button", name="Turn notifications on").click()
     expect(page.get_by_role("button", name="Turn notifications off")).to_be_visible()

@@ -89,7 +89,7 @@ def test_a_session_in_two_apps_shows_one_turn_and_takes_one_message(client: Clie
             await until(pilot, lambda: bool(first.home.query(TurnBlock)))
             theirs.send("me too")
             await until(other, lambda: theirs.prompt.text == "me too")
-            assert any("session" in one.message for one in second._notifications), "and the app says why"
+            await until(other, lambda: any("session" in one.message for one in second._notifications))
             assert client.conversations.get(session_id).turns == 1
             theirs.open(session_id)
             await until(other, lambda: bool(second.home.query(TurnBlock)) and theirs.running)

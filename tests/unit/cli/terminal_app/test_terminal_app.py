@@ -67,7 +67,8 @@ def test_esc_stops_the_answer_and_the_next_message_redirects_it(client: Client) 
         await type_in(pilot, app, "hang")
         await until(pilot, lambda: bool(app.home.query(TurnBlock)))
         await type_in(pilot, app, "meanwhile")
-        assert pane.prompt.text == "meanwhile"  # a text that cannot be sent yet stays
+        await until(pilot, lambda: bool(app._notifications))
+        await until(pilot, lambda: pane.prompt.text == "meanwhile")  # a text that cannot be sent yet stays
         await pilot.press("escape")
         await until(pilot, lambda: not pane.running)
         await pilot.press("enter")
@@ -84,7 +85,7 @@ def test_a_text_that_cannot_be_sent_returns_to_the_prompt(
 ) -> None:
     async def play(pilot: Pilot[None], app: TerminalApp) -> None:
         await type_in(pilot, app, "hello")
-        await until(pilot, lambda: app.home.conversation.prompt.text == "hello")
+        await until(pilot, lambda: bool(app._notifications) and app.home.conversation.prompt.text == "hello")
         (notice,) = app._notifications
         assert "no default model" in notice.message
         assert "agents init" in notice.message
@@ -102,7 +103,7 @@ def test_the_prompt_completes_files_and_commands_and_recalls_texts(client: Clien
         prompt.area.insert("see @pai")
         await until(pilot, lambda: prompt.area.completing)
         await pilot.press("tab")
-        assert prompt.text == "see @src/paint.py "
+        await until(pilot, lambda: prompt.text == "see @src/paint.py ")
         prompt.area.load_text("")
         prompt.area.insert("/hel")
         await until(pilot, lambda: prompt.area.completing)
@@ -111,12 +112,13 @@ def test_the_prompt_completes_files_and_commands_and_recalls_texts(client: Clien
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is app.home)
         await type_in(pilot, app, "/nothing")
+        await until(pilot, lambda: any("/nothing" in one.message for one in app._notifications))
         await until(pilot, lambda: prompt.text == "/nothing")
         prompt.area.load_text("draft")
         await pilot.press("up")
-        assert prompt.text == "/nothing"
+        await until(pilot, lambda: prompt.text == "/nothing")
         await pilot.press("down")
-        assert prompt.text == "draft"
+        await until(pilot, lambda: prompt.text == "draft")
 
     drive(client, play, size=(60, 24))
 
@@ -202,7 +204,9 @@ def test_a_burst_of_events_causes_few_repaints(client: Client, monkeypatch: pyte
     drive(bursting, play)
 
 
-def test_ctrl_c_quits_when_pressed_twice(client: Client) -> None:
+def test_ctrl_c_quits_when_pressed_twice(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cleveragents.cli.terminal_app.app._TWICE_SECONDS", 600.0)
+
     async def play(pilot: Pilot[None], app: TerminalApp) -> None:
         await pilot.press("ctrl+c")
         assert app.is_running
