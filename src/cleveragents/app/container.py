@@ -7,11 +7,11 @@ of another; the container passes each constructor its dependencies.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
@@ -57,9 +57,17 @@ __all__ = ["Container"]
 class Container:
     """The components of one process, connected according to the settings. Use it as a context manager.
 
-    Any thread may request any component; see `Scope` for the guarantees. `faults` is notified of every
-    durable step of the database, of workers, of plans and of the audit log. Secrets that components obtain
-    are added to `secrets`; those of the container itself are dropped when it is closed.
+    `faults` is notified of every durable step of the database, of workers, of plans and of the audit log.
+    Secrets that components obtain are added to `secrets`; those of the container itself are dropped when it
+    is closed.
+
+    Thread safety:
+        Owner: the process, or the test, that made it.
+        Lock: `choosing_model` is held while a default model is stored and comes into use. The components have
+            the lock of `Scope`.
+        Guarantee: any thread may request any component, which is built once. Of two default models that are
+            chosen at once, the one that is stored last is the one in use.
+    Cancel safety: a choice that fails before it is stored changes nothing.
     """
 
     def __init__(
@@ -74,7 +82,7 @@ class Container:
         self.clock = SystemClock()
         self.identifiers = UlidSource()
         self.secrets = secrets or KnownSecrets()
-        self.choosing_model = Lock()  # held while the default model is stored and comes into use
+        self.choosing_model = threading.Lock()
         self._scope = Scope("the container")
         self._workers: list[AsyncWorker] = []
         self._actor_runner = Part(self._scope, self._build_actor_runner, self._close_actor_runner)

@@ -28,6 +28,7 @@ from schemathesis.specs.openapi.checks import (
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.app.worker_parts import WorkerParts
 from cleveragents.jobs.model.job import NewJob
+from cleveragents.models import provider
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
 from tests.docs.api_page import described
 from tests.server_bench import BASE
@@ -76,7 +77,16 @@ seen: Counter[str] = Counter()
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanServer]:
     directory = tmp_path_factory.mktemp("server")
     terms = {"server__requests_per_minute": 1_000_000, "sandbox__isolation": "off"}
-    with plan_server(directory, works=False, **terms) as server, server.bench.admin:
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        plan_server(directory, works=False, **terms) as server,
+        server.bench.admin,
+    ):
+        # A default model is chosen, too.
+        patched.setenv("XDG_CONFIG_HOME", str(directory / "config"))
+        patched.setattr(provider, "keep_in_keyring", lambda variable, key: False)
+        for variable in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY"):
+            patched.setenv(variable, "")
         # The client is entered so that there is one loop for all requests, which are many.
         yield server
 
@@ -104,10 +114,11 @@ def ids(server: PlanServer) -> dict[str, str]:
 
 @pytest.fixture(autouse=True)
 def no_part_leaves_resources(server: PlanServer, ids: dict[str, str]) -> Iterator[None]:
-    """A remote that one part adds cannot be reached when another part asks about it."""
-    projects = server.bench.container.projects
+    """A remote that one part adds, or a model that it chooses, cannot be reached when another part asks."""
+    projects, models = server.bench.container.projects, server.bench.container.settings.models
     before = {resource.name for resource in projects.resources()}
     yield
+    server.bench.container.use_models(models)
     for resource in projects.resources():
         if resource.name not in before:
             projects.remove_resource(resource.name, now=server.bench.container.clock.now())

@@ -86,6 +86,7 @@ ROUTES: dict[str, Where] = {
     "createAction": "server",
     "deleteAction": "server",
     "verifyEvents": "server",
+    "chooseModel": "server",
     # Objects of a project.
     "getPlan": "viewer",
     "listPlanComments": "viewer",

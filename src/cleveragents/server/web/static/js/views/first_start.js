@@ -105,7 +105,7 @@ function Model({ model, onChosen }) {
     ${general && html`<${ErrorBox} error=${general} />`}
     <${TextField} label="Model" required class="mono" placeholder="anthropic/claude-sonnet-4-5" hint="The provider, a slash, and the name of the model."
       value=${name} onInput=${setName} error=${wrong.model} />
-    <${TextField} label="Server" optional class="mono" placeholder="http://127.0.0.1:11434/v1" hint="Only for a local model, named openai/…: the address of Ollama, LM Studio or llama.cpp. Empty: as before."
+    <${TextField} label="Server" optional class="mono" hint="Only for a local model, named openai/…: the base URL of Ollama (port 11434), LM Studio or llama.cpp, with /v1 at the end. Empty: as before."
       value=${server} onInput=${setServer} error=${wrong.base_url} />
     <div class="form-actions">
       <${Button} type="submit" busy=${busy} disabled=${!name.trim()}>Choose model<//>
