@@ -200,7 +200,7 @@ class LocalModels:
         if container.models.is_file(name):
             raise RequestRefused("a script is no default model; name a model of a provider", "model")
         if base_url and not is_openai:
-            raise RequestRefused("only a model named openai/… has the address of a server", "base_url")
+            raise RequestRefused("base_url is only possible for a model named openai/…", "base_url")
         with container.choosing_model:
             before = container.settings.models
             place = before.base_url if base_url is None or not is_openai else base_url

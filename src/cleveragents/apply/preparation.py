@@ -69,7 +69,10 @@ class ApplyEngine(Struct, frozen=True):
 
 
 class PreparedMerge:
-    """The read-only part of `Preparation`. Not thread-safe: use it in the block that prepared it, once."""
+    """The read-only part of `Preparation`.
+
+    Not thread-safe. Use it only in the `with` block of `prepare`, and execute it at most once.
+    """
 
     def __init__(self, merge_input: MergeInput, merge: MergeResult, faults: FaultPoints) -> None:
         self._merge_input = merge_input

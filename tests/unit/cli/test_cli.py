@@ -264,8 +264,8 @@ def test_no_command_shows_the_help_and_is_a_usage_error(agents: Agents) -> None:
         (["jobs", "list", "--state", "qeued"], "'queued'"),
         (["--sett", "x"], "--set"),
         (
-            ["plan", "log"],
-            "missing argument 'PLAN'\nusage: agents plan log [OPTIONS] PLAN [NUMBER]; see --help",
+            ["plan", "explain"],
+            "missing argument 'PLAN'\nusage: agents plan explain [OPTIONS] PLAN DECISION; see --help",
         ),
         (
             ["run", "--paralel", "3"],

@@ -715,7 +715,7 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("project", "remove", "a/b"), 2, "there is no project 'a/b'"),
         (("user", "token", "a/b", "--list"), 2, "there is no user or token 'a/b'"),
         (("plan", "shwo", "X"), 2, "did you mean 'show'?"),
-        (("plan", "resolve", "X", "--ours"), 2, "pass PATHS"),
+        (("plan", "resolve", "X", "a.py"), 2, "pass PATHS"),
         (("plan", "review", "NOSUCH"), 2, "there is no plan 'NOSUCH'"),
         (("plan", "diff", "--between", "@1", "X"), 2, "is not PLAN or PLAN@NUMBER"),
         (("plan", "correct", "X"), 2, "missing DECISION"),

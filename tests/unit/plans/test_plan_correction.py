@@ -442,7 +442,7 @@ def test_refuses_to_correct_a_failed_apply(bench: ActorPlanBench) -> None:
     now = SystemClock().now()
     for state in (PlanState.QUEUED, PlanState.PROCESSING, PlanState.ERRORED):
         plan = bench.parts.plans.move(plan, (Phase.APPLY, state), now=now)
-        wanted = "the apply failed" if state is PlanState.ERRORED else "an apply is running"
+        wanted = "its last apply failed" if state is PlanState.ERRORED else "an apply is running"
         assert wanted in refusal(bench, plan)
 
 

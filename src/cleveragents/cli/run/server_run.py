@@ -109,7 +109,7 @@ def _with_action(client: Client, base: PlanRequest, wanted: PlanSpec) -> PlanReq
         arguments = given_arguments(wanted.action, found.arguments, wanted.pairs, wanted.words)
         return replace(base, action=wanted.action, arguments=arguments, goal=wanted.goal)
     if wanted.pairs:
-        raise click.UsageError("--arg needs --action; put the details into the goal")
+        raise click.UsageError("--arg needs --action; without an action, write the details in the goal")
     goal = " ".join(wanted.words).strip()
     if not goal:
         raise click.UsageError('missing goal; pass one: `agents run "Add a --json flag to the export"`')

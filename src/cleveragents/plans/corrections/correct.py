@@ -325,7 +325,7 @@ class PlanCorrection(Struct, frozen=True):
         if plan.phase is Phase.APPLY and plan.state is PlanState.ERRORED:
             again = Remedy("plan.apply", plan.id, text="Apply the plan again")
             reject = Remedy("plan.reject", plan.id, text="Discard it")
-            raise PlanError(plan.id, "the apply failed", (again, reject))
+            raise PlanError(plan.id, "cannot be corrected, because its last apply failed", (again, reject))
         if plan.strategy is not None and Strategy.from_json(plan.strategy).casting is None:
             raise PlanError(plan.id, f"a plan of fixed steps has no decisions to correct; {anew}")
         if plan.parent_id is not None and self._is_merged(plan):
