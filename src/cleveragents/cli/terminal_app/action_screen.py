@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from cleveragents.cli.terminal_app.client_screen import ClientScreen, error_lines
 from cleveragents.cli.terminal_app.dialogs import ActionDialog, DialogQuestion, Done, RefusedAction, Values
+from cleveragents.cli.terminal_app.events import call_after
 from cleveragents.cli.terminal_app.plan_actions import PlanActions
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class ActionScreen(ClientScreen[None], Generic[_Facts]):
         self._reading_ended()
 
     def _reading_ended(self) -> None:
-        self.set_timer(_REST_SECONDS, self._rested)
+        call_after(self, _REST_SECONDS, self._rested)
         for act in self._due:
             act()
 

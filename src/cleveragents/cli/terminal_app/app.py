@@ -28,7 +28,7 @@ from cleveragents.cli.session import collect_often
 from cleveragents.cli.terminal_app.board import PlanBoard, PlanChosen
 from cleveragents.cli.terminal_app.conversation import ConversationPane, TurnEnded
 from cleveragents.cli.terminal_app.driver import TolerantDriver
-from cleveragents.cli.terminal_app.events import Batches, EventReader
+from cleveragents.cli.terminal_app.events import Batches, EventReader, call_after
 from cleveragents.cli.terminal_app.messages import PlanChanged
 from cleveragents.cli.terminal_app.notices import error_text, notify_error, pasted
 from cleveragents.core.errors import CleverAgentsError, Closed
@@ -258,7 +258,7 @@ class TerminalApp(App[None]):
             self._reader.start()
             self._conversation.load_files()
         wait = began + _BOARD_SECONDS - time.monotonic()
-        self.set_timer(max(wait, 0.001), self._board_free)
+        call_after(self, max(wait, 0.0), self._board_free)
 
     def _board_free(self) -> None:
         self._reading = False

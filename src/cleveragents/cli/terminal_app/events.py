@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import OrderedDict
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from cleveragents.api.client import Client
     from cleveragents.api.events import EventView
 
-__all__ = ["Batches", "EventReader", "plans_of"]
+__all__ = ["Batches", "EventReader", "call_after", "plans_of"]
 
 _T = TypeVar("_T")
 
@@ -26,6 +27,15 @@ _NAMES = ("plan_id", "plan", "root", "root_id", "parent", "child")
 _BATCH_SECONDS = 0.05
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 30.0
+
+
+def call_after(receiver: MessagePump, seconds: float, callback: Callable[[], object]) -> None:
+    """Call `callback` on the loop of the app, after this time. Nothing happens if the receiver is closed.
+
+    `set_timer` of Textual is not used: it drops the call if the process is suspended for longer than this
+    time while the timer starts. On a busy machine, the app would then never show another event.
+    """
+    asyncio.get_running_loop().call_later(seconds, receiver.call_later, callback)
 
 
 class Batches(Generic[_T]):
@@ -48,8 +58,10 @@ class Batches(Generic[_T]):
         receiver: MessagePump,
         deliver: Callable[[list[_T]], Awaitable[None]],
         clock: Callable[[], float] = time.monotonic,
+        after: Callable[[MessagePump, float, Callable[[], object]], None] = call_after,
     ) -> None:
         self._receiver = receiver
+        self._after = after
         self._deliver = deliver
         self._clock = clock
         self._pending: OrderedDict[_T, None] = OrderedDict()
@@ -75,7 +87,7 @@ class Batches(Generic[_T]):
     async def _schedule(self) -> None:
         wait = self._last + _BATCH_SECONDS - self._clock()
         if wait > 0:
-            self._receiver.set_timer(wait, self._flush_scheduled)
+            self._after(self._receiver, wait, self._flush_scheduled)
         else:
             await self._flush_scheduled()
 

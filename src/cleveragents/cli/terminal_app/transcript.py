@@ -15,6 +15,7 @@ from textual.widgets import RichLog
 from cleveragents.cli.output import continued
 from cleveragents.cli.render.live_output import LiveOutput
 from cleveragents.cli.terminal_app.client_screen import formatted, visible
+from cleveragents.cli.terminal_app.events import call_after
 from cleveragents.core.text.redaction import PieceMask, redact_text
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class OutputLog(RichLog):
             self._show(self._to_show.popleft())
         self._showing = bool(self._to_show)
         if self._showing:
-            self.set_timer(_PAUSE_SECONDS, self._show_some)
+            call_after(self, _PAUSE_SECONDS, self._show_some)
 
     def _show(self, entry: Entry) -> None:
         if entry.kind == "model":

@@ -8,9 +8,12 @@ from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import Any
 
+import pytest
+from textual.app import App
 from textual.message_pump import MessagePump
+from textual.timer import Timer
 
-from cleveragents.cli.terminal_app.events import Batches
+from cleveragents.cli.terminal_app.events import Batches, call_after
 
 THREADS, ITEMS = 4, 2_000
 
@@ -28,7 +31,7 @@ class Loop(MessagePump):
         self.callbacks.append(callback)
         return True
 
-    def set_timer(self, delay: float, callback: Any = None, **_: Any) -> Any:
+    def after(self, _: MessagePump, delay: float, callback: Any) -> None:
         if self.now is None:
             self.callbacks.append(callback)
         else:
@@ -63,7 +66,7 @@ def test_items_are_delivered_together_and_once() -> None:
         if items == [1, 2]:
             passed.put(3)  # schedules the next delivery
 
-    passed = Batches[int](loop, deliver)
+    passed = Batches[int](loop, deliver, after=loop.after)
     for item in (1, 2, 1):
         passed.put(item)
     assert len(loop.callbacks) == 1
@@ -81,7 +84,7 @@ def test_no_item_of_any_thread_is_lost() -> None:
     async def deliver(items: list[int]) -> None:
         seen.extend(items)
 
-    passed = Batches[int](loop, deliver)
+    passed = Batches[int](loop, deliver, after=loop.after)
 
     def put(first: int) -> None:
         for item in range(first, first + ITEMS):
@@ -103,7 +106,7 @@ def test_a_thousand_items_a_second_are_delivered_twenty_times_a_second() -> None
         seen.extend(items)
         times.append(loop.clock())
 
-    passed = Batches[int](loop, deliver, loop.clock)
+    passed = Batches[int](loop, deliver, loop.clock, loop.after)
     for milliseconds in range(10_000):
         passed.put(milliseconds)
         loop.run_until(milliseconds / 1000)
@@ -111,3 +114,24 @@ def test_a_thousand_items_a_second_are_delivered_twenty_times_a_second() -> None
     assert min(later - before for before, later in pairwise(times)) > 0.0499
     loop.run_until(10.05)
     assert seen == list(range(10_000)), "the last items follow without another one"
+
+
+def test_a_call_does_not_depend_on_a_timer_of_textual(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Timer._run` ends without the call if the process is suspended while it starts."""
+    called: list[str] = []
+
+    async def skipped(_: Timer) -> None:
+        return
+
+    async def run() -> None:
+        app = App[None]()
+        async with app.run_test():
+            monkeypatch.setattr(Timer, "_run", skipped)
+            app.set_timer(0.0, lambda: called.append("by a timer"))
+            call_after(app, 0.01, lambda: called.append("called"))
+            while "called" not in called:
+                await asyncio.sleep(0.01)
+            monkeypatch.undo()
+
+    asyncio.run(run())
+    assert called == ["called"]
