@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 
 from cleveragents.access.model.project import remote_of
 from cleveragents.actors.model.actor import report_in
+from cleveragents.changes.model.merge_conflict import REBASE, RESOLVE
 from cleveragents.core.actions.model import CheckRun, Invariant, broken_by
 from cleveragents.core.errors import (
     ActorAsks,
@@ -50,7 +51,7 @@ from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.plans.checks import CheckEnvironment, ChecksFor, SandboxSetup
 from cleveragents.plans.history import REREAD
 from cleveragents.plans.jobs.names import ATTEMPTS, kind_of_plan, queue_of, should_run
-from cleveragents.plans.model.correction import ROLLBACK
+from cleveragents.plans.model.correction import RETRY, ROLLBACK
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy, skipped_text
 from cleveragents.plans.model.sub_plan import ended_by, is_at_rest
@@ -91,6 +92,9 @@ __all__ = [
     "start_of",
     "wait_reason",
 ]
+
+_BY_A_PERSON = (ROLLBACK, REREAD, RETRY, REBASE, RESOLVE)
+"""Calls that a person makes, and that change no result of their own."""
 
 
 _LONGEST_ANSWER = 64 * 1024
@@ -564,4 +568,4 @@ def wait_reason(needed: NeedsHuman | BudgetExhausted, root_id: str) -> JsonValue
 def _has_worked(calls: Sequence[ToolCall], restored: int) -> bool:
     """Return whether the plan has made a call since the result after the call `restored` was restored."""
     later = [call for call in calls if call.number > restored and call.state is not CallState.REVERTED]
-    return any(call.tool not in (ROLLBACK, REREAD) for call in later)
+    return any(call.tool not in _BY_A_PERSON for call in later)

@@ -417,7 +417,7 @@ def rollback_plan(
     """
     client = session.client()
     plan_id, checkpoint = plan_and_number(plan_id, checkpoint)
-    question = None if yes else "Withdraw its revision?" if checkpoint is None else "Roll it back?"
+    question = "Withdraw its revision?" if checkpoint is None else "Roll it back?"
     plan_id = chosen_plan(client, plan_id, "rollback", question=question)
     plan = _rolled_back(client.plans, plan_id, checkpoint, yes=yes)
     if checkpoint is None:
