@@ -206,6 +206,7 @@ class LocalModels:
             place = before.base_url if base_url is None or not is_openai else base_url
             if key and (not variables or (is_openai and place)):
                 raise RequestRefused("the model needs no key", "key")
+            key = _sound_key(key)
             changed: dict[str, str] = {"default": name}
             if place != before.base_url:  # guard: another server does not get the key of this one
                 changed |= {"base_url": place, "key_variable": ""}
@@ -213,20 +214,22 @@ class LocalModels:
                 settings = ModelSettings(**{**asdict(before), **changed})
             except ValueError as error:
                 raise RequestRefused(str(error), "base_url" if base_url else "model") from None
+            _ensure_effective(changed, is_openai and not place)
+            # Before the effect: an event without a choice is better than a choice without an event.
+            self._record(name, place if is_openai else "", rekeyed=bool(key))
+            store_model_settings(changed)
             if key:
                 _keep_key(variables, key, container.secrets)
-            store_model_settings(changed)
             container.use_models(settings)
-            self._record(name, place if is_openai else "")
         return self.get(name)
 
-    def _record(self, name: str, base_url: str) -> None:
+    def _record(self, name: str, base_url: str, *, rekeyed: bool) -> None:
         from cleveragents.core.event import DomainEvent, EventType
         from cleveragents.core.text.redaction import redact_text
         from cleveragents.storage.outbox import append_to_outbox
 
         container, by = self._access.container, self._access.user.name
-        facts = {"model": name, "base_url": redact_text(base_url) or None, "by": by}
+        facts = {"model": name, "base_url": redact_text(base_url) or None, "new_key": rekeyed, "by": by}
         event = DomainEvent(
             EventType.MODEL_CHOSEN, name, container.identifiers.new(), container.clock.now(), facts
         )
@@ -293,8 +296,10 @@ def store_model_settings(changed: Mapping[str, str]) -> Path:
     from cleveragents.config.settings import known_keys
 
     path, keys = user_file_path(os.environ), known_keys()
-    # The default last: a default model without its address would go to another server.
-    for name, value in sorted(changed.items(), key=lambda item: item[0] == "default"):
+    # A key goes before its address changes, and the address changes before the default model: after a crash
+    # between two of these writes, no server gets the key or the prompts of another one.
+    for name in [one for one in ("key_variable", "base_url", "default") if one in changed]:
+        value = changed[name]
         key = keys[f"models.{name}"]
         if value:
             set_value(path, key, value)
@@ -303,13 +308,30 @@ def store_model_settings(changed: Mapping[str, str]) -> Path:
     return path
 
 
+def _ensure_effective(changed: Mapping[str, str], at_openai: bool) -> None:
+    """Raise `RequestRefused` if a variable of the environment would override the settings file."""
+    from cleveragents.config.settings import known_keys
+
+    keys = known_keys()
+    variables = [keys[f"models.{name}"].variable for name in changed]
+    variables += ["OPENAI_BASE_URL"] if at_openai else []
+    found = next((one for one in variables if os.environ.get(one)), None)
+    if found is not None:
+        raise RequestRefused(f"{found} is set in the environment of the server and overrides it", "model")
+
+
+def _sound_key(key: str) -> str:
+    """Return the key without white space at its ends. Raises `RequestRefused`."""
+    key = key.strip()
+    if not all("!" <= sign <= "~" for sign in key):
+        raise RequestRefused("the key has a character that no key has", "key")
+    return key
+
+
 def _keep_key(variables: Sequence[str], key: str, secrets: KnownSecrets) -> None:
     """Store a key in the keyring; also in the environment, if there is no keyring or another key there."""
     from cleveragents.models.provider import keep_in_keyring
 
-    key = key.strip()
-    if not key or not all("!" <= sign <= "~" for sign in key):
-        raise RequestRefused("the key has a character that no key has", "key")
     secrets.add(key)  # guard: masked before anything can print it
     kept = keep_in_keyring(variables[0], key)
     if not kept or any(os.environ.get(one, "").strip() for one in variables):

@@ -88,7 +88,7 @@ def init(session: Session, provider: str | None, model: str | None, base_url: st
         _ensure_replaceable(session, choice, asks=asks)
     _find_key(session, choice, asks=asks)
     _test(session, choice, asks=asks)
-    _write(choice)
+    _write(session, choice)
     _check_isolation()
     if asks:
         _offer_completion()
@@ -263,10 +263,12 @@ def _test(session: Session, choice: _Choice, *, asks: bool) -> None:
         )
 
 
-def _write(choice: _Choice) -> None:
+def _write(session: Session, choice: _Choice) -> None:
     from cleveragents.api.models import store_model_settings
 
     place = {"base_url": choice.base_url} if choice.provider == "openai" else {}
+    if choice.provider == "openai" and choice.base_url != session.configuration().settings.models.base_url:
+        place["key_variable"] = ""  # guard: another server does not get the key of this one
     path = store_model_settings({**place, "default": choice.model})
     progress(f"set models.default to {choice.model} in {path}")
 

@@ -115,6 +115,8 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     open_calls: OpenCalls = field(default_factory=OpenCalls)
     seconds_left: Callable[[], float] | None = None
+    in_use: dict[str, Model] = field(default_factory=dict)
+    """The models that were opened for these calls: they stay at their address if another one is chosen."""
 
     async def reply(
         self,
@@ -152,9 +154,10 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         return True
 
     async def _opened(self, model: str) -> Model:
-        known = self.models.get_nowait(model)
+        known = self.in_use.get(model) or self.models.get_nowait(model)
         # Opening imports the provider's library, which may take seconds. It must not block the event loop.
-        return known if known is not None else await asyncio.to_thread(self.models.get, model)
+        found = known if known is not None else await asyncio.to_thread(self.models.get, model)
+        return self.in_use.setdefault(model, found)
 
     async def _tried(self, model: Model, request: ModelRequest, name: CallName, heard: _Heard) -> ModelReply:
         give_up = self.clock.monotonic() + self.patience_seconds

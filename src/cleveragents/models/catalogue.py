@@ -143,7 +143,7 @@ class ModelCatalogue:
         return self._opened.setdefault(name, self._open(name))
 
     def use(self, settings: ModelSettings) -> None:
-        """Open models with other settings from now on. A model that is in use stays as it was opened."""
+        """Open models with other settings from now on. A model that was opened stays as it is."""
         # In this order: `get` takes the dictionary before it reads the settings, so that the new dictionary
         # has no model of the old settings.
         self._settings = settings
@@ -202,6 +202,7 @@ class ModelCatalogue:
     # ── opening ───────────────────────────────────────────────────────────────────────────────────
 
     def _open(self, name: str) -> Model:
+        settings = self._settings
         provider, model = self._parted(name)
         self._prices.known()  # report a mistake in the user's price list before anything is paid for
         facts = self.facts(name)
@@ -234,7 +235,9 @@ class ModelCatalogue:
             key_variables=variables,
             base_url=base_url,
         )
-        return self._wrapped(provider.open(opening), provider)
+        opened = self._wrapped(provider.open(opening), provider)
+        # guard: the key and the address belong to the same settings
+        return opened if self._settings is settings else self._open(name)
 
     def _mode(self, provider: Provider, facts: ModelFacts) -> ToolCallMode | None:
         """Return the tool-call mode of the model; None if unknown.

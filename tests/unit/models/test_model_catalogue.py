@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from io import StringIO
@@ -25,6 +26,7 @@ from cleveragents.models.catalogue import ENTRY_POINTS, ModelCatalogue
 from cleveragents.models.model.budget import Price
 from cleveragents.models.ports import Model, ModelFacts, ToolCallMode
 from cleveragents.models.provider import Keys, ModelSpec, Provider
+from cleveragents.models.providers import openai
 from cleveragents.models.script_document import read_script
 from cleveragents.models.text_calls import KeptModes
 from cleveragents.testing.scripted_server import ScriptedServer
@@ -453,6 +455,23 @@ def test_a_model_that_is_opened_while_the_settings_change_is_opened_again() -> N
     opened.clear()
     meanwhile.append(lambda: catalogue.use(ModelSettings(timeout_seconds=2.0)))
     old, new = catalogue.get("slow/a"), catalogue.get("slow/a")
-    assert [one.timeout_seconds for one in opened] == [1.0, 2.0]
+    assert [one.timeout_seconds for one in opened] == [1.0, 2.0, 2.0], "none with the old settings is used"
     assert old is not new
     assert catalogue.get("slow/a") is new
+
+
+def test_a_key_never_goes_to_a_server_that_is_chosen_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai, "PROVIDER", replace(openai.PROVIDER, open=_open))
+    chosen, asked = ModelSettings(base_url="http://127.0.0.1:9/v1"), list[str]()
+
+    def keyring(variable: str) -> str:
+        asked.append(variable)
+        if len(asked) == 2:  # for the facts, and then for the key: while the keyring asks its user
+            catalogue.use(chosen)
+        return KEY
+
+    catalogue = ModelCatalogue(ModelSettings(), environment={}, keyring=keyring, entries=[])
+    opened.clear()
+    catalogue.get("openai/gpt-4.1")
+    assert [one.key for one in opened] == [KEY, None], "the first is not used"
+    assert opened[-1].base_url == chosen.base_url

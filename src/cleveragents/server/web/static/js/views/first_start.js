@@ -99,13 +99,13 @@ function Model({ model, onChosen }) {
   const [wrong, general] = byField(error, ["model", "base_url"]);
   const choose = async (event) => {
     event.preventDefault();
-    if (await save({ model: name.trim(), base_url: server.trim() || null })) setChanging(false);
+    if (await save({ model: name.trim(), base_url: name.trim().startsWith("openai/") ? server.trim() : null })) setChanging(false);
   };
   return html`<form class="form-part" onSubmit=${choose}>
     ${general && html`<${ErrorBox} error=${general} />`}
     <${TextField} label="Model" required class="mono" placeholder="anthropic/claude-sonnet-4-5" hint="The provider, a slash, and the name of the model."
       value=${name} onInput=${setName} error=${wrong.model} />
-    <${TextField} label="Server" optional class="mono" hint="Only for a local model, named openai/…: the base URL of Ollama (port 11434), LM Studio or llama.cpp, with /v1 at the end. Empty: as before."
+    <${TextField} label="Server" optional class="mono" hint="Only for a local model, named openai/…: the base URL of Ollama (port 11434), LM Studio or llama.cpp, with /v1 at the end. Empty: OpenAI itself."
       value=${server} onInput=${setServer} error=${wrong.base_url} />
     <div class="form-actions">
       <${Button} type="submit" busy=${busy} disabled=${!name.trim()}>Choose model<//>
