@@ -132,9 +132,8 @@ class Models(Protocol):
         `base_url` is the address of an OpenAI-compatible server, for a model named `openai/…`; with "", the
         models of OpenAI itself are used; with None, the address stays. Another address gets no key of the
         previous one. A `key` is stored in the keyring; if there is no keyring, the process keeps it until it
-        ends. Other processes,
-        such as workers, use the new default after a restart. Raises `NotAllowed` unless the user is a server
-        admin; `UnknownModel`, `RequestRefused`, `ConfigurationError`.
+        ends. Other processes, such as workers, use the new default after a restart. Raises `NotAllowed`
+        unless the user is a server admin; `UnknownModel`, `RequestRefused`, `ConfigurationError`.
         """
 
     def profiles(self, *, limit: int = 100, after: str | None = None) -> Page[ProfileView]:
@@ -198,7 +197,7 @@ class LocalModels:
         variables = container.models.key_variables(name)
         is_openai = name.partition("/")[0] == "openai"
         if container.models.is_file(name):
-            raise RequestRefused("a script is no default model; name a model of a provider", "model")
+            raise RequestRefused("a script cannot be the default model; name a model of a provider", "model")
         if base_url and not is_openai:
             raise RequestRefused("base_url is only possible for a model named openai/…", "base_url")
         with container.choosing_model:
@@ -317,14 +316,16 @@ def _ensure_effective(changed: Mapping[str, str], at_openai: bool) -> None:
     variables += ["OPENAI_BASE_URL"] if at_openai else []
     found = next((one for one in variables if os.environ.get(one)), None)
     if found is not None:
-        raise RequestRefused(f"{found} is set in the environment of the server and overrides it", "model")
+        raise RequestRefused(
+            f"{found} is set in the environment of the server and would override the choice", "model"
+        )
 
 
 def _sound_key(key: str) -> str:
     """Return the key without white space at its ends. Raises `RequestRefused`."""
     key = key.strip()
     if not all("!" <= sign <= "~" for sign in key):
-        raise RequestRefused("the key has a character that no key has", "key")
+        raise RequestRefused("the key contains an invalid character", "key")
     return key
 
 

@@ -88,18 +88,17 @@ _RUNS = _Candidates("is running", "are running", _runs)
 _OPEN = _Candidates(
     "is running or needs you", "are running or need you", lambda plan: _runs(plan) or _needs_you(plan)
 )
-_CONFLICT = _Candidates(
-    "has a conflict with the repository",
-    "have a conflict with the repository",
-    lambda plan: plan.state is PlanState.CONSTRAINED and plan.needs == "conflict",
-)
 _FOR: Mapping[str, _Candidates] = {
     "show": _NEEDS_YOU,
     "review": _NEEDS_YOU,
     "diff": _Candidates("has a result to review", "have a result to review", _has_result),
     "apply": _Candidates("has a result to apply", "have a result to apply", _has_result),
     "discard": _Candidates("has a result to discard", "have a result to discard", _can_discard),
-    "rebase": _CONFLICT,
+    "rebase": _Candidates(
+        "has a conflict with the repository",
+        "have a conflict with the repository",
+        lambda plan: plan.state is PlanState.CONSTRAINED and plan.needs == "conflict",
+    ),
     "resolve": _Candidates("has a conflict", "have a conflict", _needs("conflict")),
     "revise": _Candidates("has a result to revise", "have a result to revise", _has_result),
     "capture": _Candidates("has a sandbox to edit", "have a sandbox to edit", _can_discard),
