@@ -119,6 +119,26 @@ def test_an_undo_that_is_refused_says_why_and_is_tried_again(bench: PlanPageBenc
     bench.agrees(page, plan_id)
 
 
+def test_a_result_that_changes_below_the_dialog_is_not_applied(bench: PlanPageBench, page: Page) -> None:
+    command = {"action": "builtin/command", "arguments": {"argv": ["sh", "-c", "echo 1 > one; echo 2 > two"]}}
+    plan_id = bench.api.post("/plans", json={**command, "resource": "paint-shop"}).json()["id"]
+    bench.wait(plan_id, "execute", "complete")
+    bench.go(page, plan_id)
+    actions, dialog = page.get_by_role("group", name="Actions"), page.get_by_role("dialog")
+    actions.get_by_role("button", name="Apply").click()
+    expect(dialog).to_contain_text("Merge 2 changed files")
+    assert bench.api.post(f"/plans/{plan_id}/review", json={"reject": ["one"]}).status_code == 200
+    expect(dialog).to_contain_text("Merge 1 changed file")  # the page knows, the person may not
+    dialog.get_by_role("button", name="Apply", exact=True).click()
+    expect(dialog).to_contain_text("has changed since you saw it")
+    assert bench.sample.text("two") is None
+    page.keyboard.press("Escape")
+    actions.get_by_role("button", name="Apply").click()
+    dialog.get_by_role("button", name="Apply", exact=True).click()
+    expect(page.locator(".p-state")).to_contain_text("applied")
+    assert bench.sample.text("two") == "2\n"
+
+
 def test_a_result_for_a_remote_is_pushed_and_the_page_says_where_it_went(
     bench: PlanPageBench, page: Page, tmp_path: Path
 ) -> None:

@@ -97,6 +97,7 @@ class _AsyncPlans:
         commit: str | None = ...,
         to_branch: str | None = ...,
         version: int | None = ...,
+        tree: str | None = ...,
         progress: Callable[[str], None] | None = ...,
     ) -> PlanView: ...
     async def submit_apply(
@@ -107,6 +108,7 @@ class _AsyncPlans:
         to_branch: str | None = ...,
         unattended: bool = ...,
         version: int | None = ...,
+        tree: str | None = ...,
     ) -> JobView: ...
     async def undo(
         self, plan_id: str, *, commit: str | None = ..., progress: Callable[[str], None] | None = ...

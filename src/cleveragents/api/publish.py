@@ -155,7 +155,7 @@ def publish_remote(plans: Plans, plan_id: str, branch: str | None, message: str 
     if name == base:  # guard: a result reaches the default branch by a pull request only
         raise RequestRefused(f"{name} is the branch of the resource; choose another name", "branch")
     text = message or commit_message(plan)
-    applied = plans.apply(plan.id, commit=text, to_branch=name, version=plan.version)
+    applied = plans.apply(plan.id, commit=text, to_branch=name, version=plan.version, tree=plan.tree)
     commit = None if applied.last_apply is None else applied.last_apply.commit
     return view_of(PublishView, _row(plan.id, url, base, name, text) | {"commit": commit})
 

@@ -32,6 +32,7 @@ from cleveragents.core.errors import (
     RemoteHeld,
     RemoteMoved,
     RemoteUnreachable,
+    ResultChanged,
     SandboxMissing,
     SandboxRefused,
     StaleFence,
@@ -86,6 +87,7 @@ class _Request(Struct, frozen=True):
     commit: CommitRequest | None
     told: Told | None
     fence: Fence | None
+    tree: str | None = None
     round: int = 1
 
     @property
@@ -121,8 +123,9 @@ class PlanApply(Struct, frozen=True):
         commit: CommitRequest | None = None,
         told: Told | None = None,
         fence: Fence | None = None,
+        tree: str | None = None,
     ) -> tuple[Plan, Applied]:
-        """Apply the plan and return it.
+        """Apply the plan and return it. With `tree`, raise `ResultChanged` unless this is the result.
 
         Raises `ApplyConflict`, `CheckFailed` or `ApplyRefused` if the result cannot be applied; the plan is
         then blocked and the user's files are unchanged. Raises `PolicyDenied`, `PlanError`, `NeedsHuman`,
@@ -132,7 +135,7 @@ class PlanApply(Struct, frozen=True):
         passes its `fence`; once another worker owns the job, nothing starts and nothing is pushed, and
         `StaleFence` is raised.
         """
-        request = _Request(stop, commit, told, fence)
+        request = _Request(stop, commit, told, fence, tree)
         while True:
             try:
                 return self._apply(plan, request)
@@ -149,6 +152,8 @@ class PlanApply(Struct, frozen=True):
         sandbox = self._opened(plan, request)
         self.result.history.ensure_taken_in(plan.id, sandbox)
         tree, base = self.result.decided(plan, sandbox)
+        if request.tree not in (None, tree):  # guard: a capture, rollback or review keeps the version
+            raise ResultChanged(plan.id)
         stop, fence = request.stop, request.fence
         with ExitStack() as held:
             try:

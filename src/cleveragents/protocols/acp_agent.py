@@ -410,8 +410,8 @@ class PlanAgent:
         if chosen != "apply":  # guard: only a person applies
             await self._say(session.id, "Not applied. Send changes that you want, or /apply.")
             return
-        # Only the version that the person saw.
-        done = await _asked(self._client.plans.apply, plan.id, version=plan.version)
+        # Only the result that the person saw.
+        done = await _asked(self._client.plans.apply, plan.id, version=plan.version, tree=plan.tree)
         await self._say(session.id, f"Plan `{plan.id}`: {done.meaning}.")
 
     async def _permitted(

@@ -21,6 +21,7 @@ from cleveragents.core.errors import (
     NotAllowed,
     PlanError,
     RequestRefused,
+    ResultChanged,
     StalePlan,
     ToolRefused,
     UnknownCheckpoint,
@@ -259,6 +260,31 @@ def test_a_result_that_changed_since_it_was_seen_is_neither_applied_nor_discarde
             act(seen.id, version=seen.version)
     assert not (server.repository / "new.txt").exists()
     assert client.plans.apply(seen.id, version=now.version).state is PlanState.APPLIED
+
+
+@pytest.mark.parametrize("change", ["review", "rollback", "capture"])
+def test_a_result_that_changed_within_a_version_is_not_applied(
+    server: PlanServer, client: Client, change: str
+) -> None:
+    seen = client.plans.get(done(client, "echo one > one.txt; echo two > two.txt"))
+    if change == "review":
+        client.plans.review(seen.id, reject=["one.txt"])
+    elif change == "rollback":
+        client.plans.rollback(seen.id, 1)
+        (Path(str(seen.sandbox)) / "one.txt").write_text("another\n")
+        client.plans.capture(seen.id)
+    else:
+        (Path(str(seen.sandbox)) / "one.txt").write_text("another\n")
+        client.plans.capture(seen.id)
+    now = client.plans.get(seen.id)
+    assert now.version == seen.version
+    assert now.tree != seen.tree
+    for act in (client.plans.apply, client.plans.submit_apply):
+        with pytest.raises(ResultChanged):
+            act(seen.id, version=seen.version, tree=seen.tree)
+    assert not (server.repository / "two.txt").exists()
+    assert not (server.repository / "one.txt").exists()
+    assert client.plans.apply(seen.id, tree=now.tree).state is PlanState.APPLIED
 
 
 def test_a_result_is_published_on_a_branch_of_a_git_remote_only(

@@ -534,6 +534,24 @@ def test_a_result_that_was_not_requested_is_not_applied(desk: Desk) -> None:
     assert not (desk.bench.repository / "made.txt").exists()
 
 
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_a_job_applies_only_the_result_of_the_moment_it_was_requested(desk: Desk, attempt: int) -> None:
+    plan = desk.done()
+    apply_later(desk.bench.container, plan.id, message=None, by="ada")
+    job = desk.claimed()
+    if attempt == 2:
+        killed(desk, plan)
+        job = desk.given_back(job)
+        desk.bench.parts.apply.settle()
+    parts = desk.bench.parts
+    (parts.sandboxes.open(plan.id).root / "made.txt").write_text("bob's edit\n", encoding="utf-8")
+    parts.sandbox_edits.reread(desk.now(plan))
+    with pytest.raises(PlanError, match="has changed since"):  # not retried
+        desk.apply(job)
+    assert desk.now(plan).phase_state != APPLIED
+    assert not (desk.bench.repository / "made.txt").exists()
+
+
 def test_a_job_does_not_claim_the_apply_of_another_user(desk: Desk) -> None:
     plan = desk.done()
     late = desk.asked("apply", plan, version=plan.version)

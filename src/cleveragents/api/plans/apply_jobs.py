@@ -16,7 +16,7 @@ from cleveragents.api.plans.responses import ensure_decidable
 from cleveragents.api.plans.sandbox_state import ensure_undoable
 from cleveragents.api.plans.status_text import has_open_conflicts, waiting_for
 from cleveragents.api.reachability import ensure_reachable
-from cleveragents.core.errors import DuplicateKey, NeedsHuman, PlanError, Remedy, StalePlan
+from cleveragents.core.errors import DuplicateKey, NeedsHuman, PlanError, Remedy, ResultChanged, StalePlan
 from cleveragents.core.policy import Capability, Verdict
 from cleveragents.jobs.model.job import Job, JobState, NewJob
 from cleveragents.plans.apply_policy import held_back
@@ -96,13 +96,15 @@ def apply_later(
     to_branch: str | None = None,
     unattended: bool = False,
     version: int | None = None,
+    tree: str | None = None,
 ) -> Job:
     """Submit a job that applies the plan; with `to_branch`, to this new branch of its remote.
 
     Raises `PlanError` if there is nothing to apply or an apply is in progress; `ConfigurationError` if the
     commit is impossible; `RequestRefused` and `InvalidName` for the branch; `NeedsHuman`, also for an
     `unattended` request if the plan's profile allows only a person to apply it, or if a person should look at
-    the result first; `StalePlan` unless the plan is at this `version`; `QueueFull`.
+    the result first; `StalePlan` unless the plan is at this `version`; `ResultChanged` unless its result is
+    this `tree`; `QueueFull`.
     """
     plan = ensure_applicable(container, plan_id, message=message, to_branch=to_branch)
     ensure_unmoved(plan, version)
@@ -113,7 +115,12 @@ def apply_later(
     objections = held_back(container.plan_parts, plan) if unattended else []
     if objections:  # guard: no other agent decides what an automatic apply leaves to a person
         raise NeedsHuman(plan.id, "; ".join(objections), (Remedy("plan.apply", plan.id, text="Apply it"),))
-    return _submitted(container, plan, "apply", _Deed(message, by, to_branch))
+    # The job applies the result of this moment: a capture, rollback or review keeps the version of the plan.
+    parts = container.plan_parts
+    result = parts.result.tree(plan, parts.sandboxes.open(plan.id))
+    if tree not in (None, result):
+        raise ResultChanged(plan.id)
+    return _submitted(container, plan, "apply", _Deed(message, by, to_branch, result))
 
 
 def undo_later(container: Container, plan_id: str, *, message: str | None, by: str | None) -> Job:
@@ -137,6 +144,7 @@ class _Deed(Struct, frozen=True):
     message: str | None
     by: str | None
     to_branch: str | None = None
+    tree: str | None = None
 
 
 def _submitted(container: Container, plan: Plan, what: str, deed: _Deed) -> Job:
@@ -151,6 +159,7 @@ def _submitted(container: Container, plan: Plan, what: str, deed: _Deed) -> Job:
         "by": deed.by,
         "asked": asked,
         **({} if deed.to_branch is None else {TO_BRANCH: deed.to_branch}),
+        **({} if deed.tree is None else {"tree": deed.tree}),
     }
     for attempt in range(_MOST_TRIES):
         new = NewJob(

@@ -161,13 +161,15 @@ class Plans(Protocol):
         commit: str | None = None,
         to_branch: str | None = None,
         version: int | None = None,
+        tree: str | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> PlanView:
         """Apply the result to the repository, all changes or none; with `commit`, commit it.
 
-        With `version`, raise `StalePlan` unless the plan is still at that version. `progress` gets status
-        lines, such as the running check. Raises `ApplyConflict`, `CheckFailed`, `ApplyRefused`; in these
-        cases nothing was changed.
+        With `version`, raise `StalePlan` unless the plan is still at that version. With `tree`, raise
+        `ResultChanged` unless `PlanView.tree` is still the same: it also changes with reviews, rollbacks and
+        edits, which keep the version. `progress` gets status lines, such as the running check. Raises
+        `ApplyConflict`, `CheckFailed`, `ApplyRefused`; in these cases nothing was changed.
         """
 
     def submit_apply(
@@ -178,9 +180,11 @@ class Plans(Protocol):
         to_branch: str | None = None,
         unattended: bool = False,
         version: int | None = None,
+        tree: str | None = None,
     ) -> JobView:
-        """Queue the apply for a worker and return its job. With `unattended`, raises `NeedsHuman` if the
-        plan's profile allows only a person to apply it.
+        """Queue the apply for a worker and return its job. The job applies the result of this moment, or
+        fails if the result changes. `version` and `tree` as in `apply`. With `unattended`, raises
+        `NeedsHuman` if the plan's profile allows only a person to apply it.
         """
 
     def undo(

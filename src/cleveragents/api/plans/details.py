@@ -176,6 +176,7 @@ def details_of(parts: PlanParts, plan: Plan) -> Row:
         "notes": [*notes, *renames_text(renames)],
         "files_changed": len(changes),
         "changes": freeze(changes),
+        "tree": tree,
         "ignored": list(unapplied.ignored),
         "nested_repositories": list(unapplied.repositories),
         "removed_submodules": list(unapplied.submodules),

@@ -178,10 +178,11 @@ class HttpPlans:
         commit: str | None = None,
         to_branch: str | None = None,
         version: int | None = None,
+        tree: str | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> PlanView:
         said = self._lines_so_far(plan_id, progress)
-        job = self.submit_apply(plan_id, commit=commit, to_branch=to_branch, version=version)
+        job = self.submit_apply(plan_id, commit=commit, to_branch=to_branch, version=version, tree=tree)
         return self._done(plan_id, job, said)
 
     def submit_apply(
@@ -192,10 +193,11 @@ class HttpPlans:
         to_branch: str | None = None,
         unattended: bool = False,
         version: int | None = None,
+        tree: str | None = None,
     ) -> JobView:
         # A server of 0.1.0 refuses unknown fields.
         asked = {"unattended": True} if unattended else {}
-        seen = {} if version is None else {"version": version}
+        seen = {name: value for name, value in (("version", version), ("tree", tree)) if value is not None}
         body = {"commit": commit, "to_branch": to_branch, **asked, **seen}
         return view_of(JobView, self._http.post(_path(plan_id, "apply"), body))
 

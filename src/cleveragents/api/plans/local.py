@@ -271,6 +271,7 @@ class LocalPlans:
         commit: str | None = None,
         to_branch: str | None = None,
         version: int | None = None,
+        tree: str | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> PlanView:
         from cleveragents.api.plans.apply_jobs import ensure_applicable, ensure_unmoved
@@ -285,7 +286,9 @@ class LocalPlans:
         asked = commit is not None or to_branch is not None
         how = CommitRequest(commit or "", to_branch) if asked else None
         with acting_as(self._by):
-            applied, _ = self._parts.apply.apply(plan, CancellationToken(), commit=how, told=progress)
+            applied, _ = self._parts.apply.apply(
+                plan, CancellationToken(), commit=how, told=progress, tree=tree
+            )
         return self._view(applied)
 
     def submit_apply(
@@ -296,6 +299,7 @@ class LocalPlans:
         to_branch: str | None = None,
         unattended: bool = False,
         version: int | None = None,
+        tree: str | None = None,
     ) -> JobView:
         from cleveragents.api.jobs import job_view
         from cleveragents.api.plans.apply_jobs import apply_later
@@ -309,6 +313,7 @@ class LocalPlans:
                 to_branch=to_branch,
                 unattended=unattended,
                 version=version,
+                tree=tree,
             )
         self._wake()
         return job_view(job)

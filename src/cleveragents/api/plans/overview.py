@@ -51,6 +51,7 @@ _EMPTY: Row = {
     "notes": (),
     "files_changed": 0,
     "changes": (),
+    "tree": None,
     "ignored": (),
     "nested_repositories": (),
     "removed_submodules": (),

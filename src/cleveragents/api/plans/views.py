@@ -249,6 +249,11 @@ class PlanView(PlanFields):
     notes: tuple[str, ...]
     files_changed: int
     changes: tuple[ChangeView, ...]
+    tree: str | None = shown(
+        "identifies the result; send it with an apply to apply no other result; null if unknown here",
+        default=None,
+        examples=["4b825dc642cb6eb9a060e54bf8d69288fbee4904"],
+    )
     ignored: tuple[str, ...] = shown("ignored files that steps created; they are not part of the result")
     nested_repositories: tuple[str, ...] = shown(
         "new git repositories; their files are applied, but not their .git"

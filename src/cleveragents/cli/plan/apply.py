@@ -168,7 +168,12 @@ def apply_now(
         progress(f"commit message: {commit.partition(chr(10))[0]}")
     try:
         applied = client.plans.apply(
-            plan.id, commit=commit, to_branch=to_branch, version=plan.version, progress=_shown(plan)
+            plan.id,
+            commit=commit,
+            to_branch=to_branch,
+            version=plan.version,
+            tree=plan.tree,
+            progress=_shown(plan),
         )
     except (PlanError, StalePlan) as refused:
         return _applied_by_another(client, plan, refused, commit, to_branch)

@@ -21,7 +21,7 @@ from textual.widgets import Input, OptionList, Static
 
 from cleveragents.cli.terminal_app.client_screen import ClientScreen, KeyLine, error_lines, visible
 from cleveragents.cli.terminal_app.notices import SafeTextArea
-from cleveragents.core.errors import PlanError, StalePlan
+from cleveragents.core.errors import PlanError, ResultChanged, StalePlan
 
 if TYPE_CHECKING:
     from textual import events
@@ -208,7 +208,7 @@ class ActionDialog(ModalScreen[Done | RefusedAction | None], ClientScreen[Done |
 
     def _failed(self, values: Values, error: Exception) -> None:
         self._busy = False
-        if isinstance(error, PlanError | StalePlan) and not self.question.stays:
+        if isinstance(error, PlanError | ResultChanged | StalePlan) and not self.question.stays:
             self.dismiss(RefusedAction(error, values))
         else:
             self._say("\n".join(error_lines(error, self.prefix)))

@@ -23,7 +23,7 @@ from cleveragents.cli.plan.view import change_lines
 from cleveragents.cli.plan.work import asking_call, discard_question, longer_approvals
 from cleveragents.cli.terminal_app.client_screen import visible
 from cleveragents.cli.terminal_app.dialogs import DialogChoice, DialogField, DialogQuestion, Tell, Values
-from cleveragents.core.errors import PlanError, RequestRefused, StalePlan
+from cleveragents.core.errors import PlanError, RequestRefused
 from cleveragents.core.json_value import JsonValue
 
 if TYPE_CHECKING:
@@ -242,13 +242,9 @@ class PlanActions:
         return DialogQuestion("Raise the budget?", lines, [DialogChoice("enter", "Raise", act)], fields)
 
     def _apply(self, plan: PlanView) -> DialogQuestion:
-        shown = plan.changes, plan.left_out
-
         def act(values: Values, tell: Tell) -> str:
-            now = self._client.plans.get(plan.id)
-            if (now.changes, now.left_out) != shown:  # a review does not change the version
-                raise StalePlan(plan.id, plan.version or 0)
-            done = self._client.plans.apply(plan.id, version=plan.version, progress=tell).last_apply
+            applied = self._client.plans.apply(plan.id, version=plan.version, tree=plan.tree, progress=tell)
+            done = applied.last_apply
             files = len(plan.changes) if done is None else done.files
             return f"applied to {counted(files, 'file')} of {plan.place}"
 

@@ -68,6 +68,7 @@
   * Conflict: the state changed: reload and decide again
     * StaleFence
     * JobAlreadyEnded
+    * ResultChanged
     * StalePlan
     * PlanFailed
     * RethinkNeeded
@@ -173,6 +174,7 @@ from cleveragents.core.errors.plans import (
     PlanError,
     PlanFailed,
     PolicyDenied,
+    ResultChanged,
     RethinkNeeded,
     StaleFence,
     StalePlan,
@@ -338,6 +340,7 @@ __all__ = [
     "RemoteUnreachable",
     "RequestRefused",
     "RequestUnderWay",
+    "ResultChanged",
     "RethinkNeeded",
     "SandboxBusy",
     "SandboxMissing",

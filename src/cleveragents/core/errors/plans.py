@@ -31,6 +31,7 @@ __all__ = [
     "PlanError",
     "PlanFailed",
     "PolicyDenied",
+    "ResultChanged",
     "RethinkNeeded",
     "StaleFence",
     "StalePlan",
@@ -108,6 +109,18 @@ class StalePlan(Conflict):
     message = "plan {plan_id} is no longer at version {version}; nothing was changed, reload it and try again"
     plan_id: str
     version: int
+
+
+@dataclass(eq=False)
+class ResultChanged(Conflict):
+    """The result of the plan is not the one that was seen or requested."""
+
+    message = (
+        "the result of plan {plan_id} has changed since you saw it; nothing was applied, look at it again"
+    )
+    exit_code = 3
+
+    plan_id: str
 
 
 @dataclass(eq=False)

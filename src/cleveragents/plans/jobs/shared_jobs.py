@@ -84,7 +84,11 @@ class ApplyJob:
         job.token.raise_if_cancelled()
         try:
             told, fence = self.watched.of(plan), _fence(job)
-            return self.parts.apply.apply(plan, job.token, commit=_commit(job), told=told, fence=fence)[0]
+            # A job of version 0.1.0 names no tree.
+            tree, commit = _text(job.payload.get("tree")) or None, _commit(job)
+            return self.parts.apply.apply(plan, job.token, commit=commit, told=told, fence=fence, tree=tree)[
+                0
+            ]
         except (StalePlan, StaleFence):
             raise  # another process has it; the next attempt sees the outcome
         except Conflict as refused:

@@ -151,6 +151,12 @@ class ApplyBody(CommitBody):
         default=False, description="refuse if the plan's profile allows only a person to apply it"
     )
     version: _Version = None
+    tree: str | None = Field(
+        default=None,
+        max_length=64,
+        description="refuse unless the result is still this one, as in `tree` of the plan",
+        examples=["4b825dc642cb6eb9a060e54bf8d69288fbee4904"],
+    )
 
 
 class DiscardBody(StrictBody):
@@ -433,6 +439,7 @@ def apply_plan(plan_id: PlanId, client: PlanOperator, body: ApplyBody | None = N
         to_branch=asked.to_branch,
         unattended=asked.unattended,
         version=asked.version,
+        tree=asked.tree,
     )
 
 

@@ -94,7 +94,9 @@ function Apply({ plan, asking, shut, send, trouble }) {
   const [branch, setBranch] = useState("");
   const left = (plan.left_out || []).length;
   const failed = (plan.checks || []).filter((check) => check.required && !hasPassed(check));
-  const said = { commit: message.trim(), to_branch: branch.trim() };
+  // The result that the dialog was opened for: the plan may change while it is open.
+  const [seen] = useState({ version: plan.version, tree: plan.tree });
+  const said = { commit: message.trim(), to_branch: branch.trim(), ...seen };
   const body = Object.fromEntries(Object.entries(said).filter(([, value]) => value));
   const apply = () => send(body, "Applying the result");
   const remote = remoteOf(plan);
