@@ -2,7 +2,9 @@
 # virtual environment in .venv, install exactly the packages of requirements/*.lock, and change nothing else except
 # uv's cache. `make test` as root with apt-get also installs Chromium and bubblewrap, which some tests need.
 
-PYTHON ?= python3
+ifndef PYTHON
+PYTHON := $(shell ./requirements/interpreter)
+endif
 VENV   := .venv
 BIN    := $(VENV)/bin
 
@@ -41,7 +43,7 @@ install-in-place = $(BIN)/uv pip install --quiet --python $(BIN)/python --no-dep
 $(VENV)/.bootstrap: requirements/bootstrap.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "CleverAgents needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) -V 2>&1). Try: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
-	@echo "Making $(VENV) …"
+	@echo "Making $(VENV) with $$($(PYTHON) -V) …"
 	@$(PYTHON) -m venv --clear $(VENV)
 	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/bootstrap.lock
 	@touch $@
