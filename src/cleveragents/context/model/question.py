@@ -152,7 +152,7 @@ _TOKEN = re.compile(r"[^\s\"'`<>()\[\]{},;|=*]{3,400}")
 _TICKED = re.compile(r"`([^`\n]{1,200})`")
 _QUOTED = re.compile(r"\"([^\"\n]{2,100})\"|(?<!\w)'([^'\n]{2,100})'(?!\w)")
 _NAME = re.compile(r"(?<!\w)[^\W\d]\w{1,100}+")
-_DOTTED = re.compile(r"(?<![\w./@-])[^\W\d]\w{0,100}+(?:(?:\.|::|#)[^\W\d]\w{0,100}+)++(?![/@])")
+_DOTTED = re.compile(r"(?<![\w./@-])[^\W\d]\w{0,100}+(?>(?:(?:\.|::|#)[^\W\d]\w{0,100}+)+)(?![/@])")
 _LINK = re.compile(r"\bhttps?://[^\s<>\"')\]]{1,500}+")
 _CODE_LIKE = re.compile(
     r"(?<!\w)(?:"
@@ -334,7 +334,7 @@ _FRAMES = tuple(
 _MAYBE = re.compile(r":\d|, line \d|\.\w{1,4} in [^\s(]{1,200}\(")
 _ERROR = re.compile(
     r"\s*+(?:E\s++|exception: |Caused by: |Uncaught |Exception in thread \"[^\"]{0,80}\" |panic: )?"
-    r"(?P<kind>(?:[A-Za-z_][\w$]{0,80}+(?:\.|::))*+[A-Za-z_][\w$]{0,80}+)"
+    r"(?P<kind>(?>(?:[A-Za-z_][\w$]{0,80}+(?:\.|::))*)[A-Za-z_][\w$]{0,80}+)"
     r"(?: \[\w{1,40}\])?: (?P<message>\S.*)"
 )
 _FRAME_KIND = re.compile(r"(?:Error|Exception|Warning|Exit|Interrupt|Failure|Fault|Iteration|Panic)$")

@@ -7,6 +7,9 @@ matches and masks them once.
 A hostile text must not stall the search, and no part of a long secret may stay visible. So every expression
 either cannot fail once it has started, or reads a limited number of characters, or stops at the next place
 where it could start again. The time is linear in the length of the text.
+
+Before Python 3.11.5, a possessive quantifier after a group, as in `(?:a|b)*+`, could match too little
+(gh-106052), so the expressions use atomic groups there: `(?>(?:a|b)*)`.
 """
 
 from __future__ import annotations
@@ -54,12 +57,12 @@ _URL = re.compile(r"(://[^\s/:@\"']{0,1024}+:)([^\s\"']++)")
 # A secret word, possibly with a suffix as in `SECRET_KEY`, a separator, and a value: either in quotes, which
 # may be escaped and may never be closed, or up to the end of a bare value.
 _NAME = rf"""
-    (?: (?i:{_WORDS}) (?: s\b | [_0-9A-Z]\w{{0,40}}+ )?+ | (?i:token|(?<=[_;-])pwd) )
+    (?: (?i:{_WORDS}) (?> (?: s\b | [_0-9A-Z]\w{{0,40}}+ )? ) | (?i:token|(?<=[_;-])pwd) )
     \\{{0,3}}["']?  \s{{0,4}}+  [:=]{{1,2}}+  >?  \s{{0,4}}+
 """
 _QUOTE = r"""[bru]{0,2}  (?P<quote> \\{0,3}["'] )  (?! (?P=quote) )"""
 _SCHEME = r"(?i:Bearer|Basic|Digest|Token|ApiKey|Negotiate)"
-_WITH_SCHEME = rf"""(?: {_SCHEME} \s{{1,4}}+ (?! [\s"'] ) )?+"""
+_WITH_SCHEME = rf"""(?> (?: {_SCHEME} \s{{1,4}}+ (?! [\s"'] ) )? )"""
 _QUOTED = r"(?: (?! (?P=quote) ) (?: \\++. | [^\\] ) )"
 _LITERAL = r"(?:None|null|NULL|[Tt]rue|[Ff]alse)"
 # Part of a bare value, unless it ends a command or starts the next query parameter: `&sslmode=…`.
@@ -68,9 +71,9 @@ _NAMED = re.compile(
     rf"""
     ( {_NAME} (?: {_QUOTE} | (?! {_LITERAL}\b )  (?= [^\s,;&"'] [^\s,;"']{{2}} ) ) {_WITH_SCHEME} )
     (?(quote)
-        (?: {_QUOTED}{{1,8192}}+ (?= (?P=quote) ) | [^\r\n]++ )
+        (?: (?> {_QUOTED}{{1,8192}} ) (?= (?P=quote) ) | [^\r\n]++ )
       | [^\s,;&"']++
-        (?: (?<=\() ["'][^"'\r\n]*+ | ["'][^\s,;&"')\]}}]++ | {_AMPERSAND} [^\s,;&"']*+ )*+
+        (?> (?: (?<=\() ["'][^"'\r\n]*+ | ["'][^\s,;&"')\]}}]++ | {_AMPERSAND} [^\s,;&"']*+ )* )
     )
     """,
     re.VERBOSE | re.DOTALL,
@@ -123,14 +126,14 @@ _CONTENT_SHAPES = (
 
 # A complete or truncated private key. A line may end as it does within a string, with `\n`, and may start as
 # in a diff or with a line number.
-_GAP = r"(?:\\[nr]|[\s\"',+]|(?<=[\r\n])(?:-(?!-)|[0-9]{1,7}\t))"
+_GAP = r"(?>(?:\\[nr]|[\s\"',+]|(?<=[\r\n])(?:-(?!-)|[0-9]{1,7}\t)){1,40})"
 _KEY_BLOCK = re.compile(
     rf"""
-    ( -----BEGIN\ [A-Z ]{{0,30}}PRIVATE\ KEY----- (?= [ \t]{{0,4}}+[\r\n] | \\[nr] ) {_GAP}{{1,40}}+ )
-    ( (?: [A-Z][A-Za-z-]{{3,9}}: [^\r\n\\]{{1,80}}+ {_GAP}{{1,40}}+ ){{0,3}}+ )
+    ( -----BEGIN\ [A-Z ]{{0,30}}PRIVATE\ KEY----- (?= [ \t]{{0,4}}+[\r\n] | \\[nr] ) {_GAP} )
+    ( (?> (?: [A-Z][A-Za-z-]{{3,9}}: [^\r\n\\]{{1,80}}+ {_GAP} ){{0,3}} ) )
     (
-        (?: [A-Za-z0-9+/=]++ {_GAP}{{1,40}}+ ){{1,1000}}+ (?= -{{5,6}}END )
-      | [A-Za-z0-9+/]{{40,}}+ =* (?: {_GAP}{{1,40}}+ [A-Za-z0-9+/=]{{40,}}+ ){{0,1000}}+
+        (?> (?: [A-Za-z0-9+/=]++ {_GAP} ){{1,1000}} ) (?= -{{5,6}}END )
+      | [A-Za-z0-9+/]{{40,}}+ =* (?> (?: {_GAP} [A-Za-z0-9+/=]{{40,}}+ ){{0,1000}} )
     )
     """,
     re.VERBOSE,
@@ -159,7 +162,7 @@ _NAME_AT_END = re.compile(
     re.VERBOSE,
 )
 _QUOTE_AT_END = re.compile(
-    rf"{_NAME} {_QUOTE} {_WITH_SCHEME} {_QUOTED}{{0,8192}}+ \\*+ \Z", re.VERBOSE | re.DOTALL
+    rf"{_NAME} {_QUOTE} {_WITH_SCHEME} (?> {_QUOTED}{{0,8192}} ) \\*+ \Z", re.VERBOSE | re.DOTALL
 )
 _AT_END = 160
 _NEVER_INSIDE = (")", "]", "}", ">", "!")
