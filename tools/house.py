@@ -25,6 +25,7 @@ __all__ = ["House", "Module", "main", "read_house", "table"]
 _ROOT = Path(__file__).parents[1]
 _SOURCES = _ROOT / "src"
 _PACKAGE = "cleveragents"
+_CORE = f"{_PACKAGE}.core"
 _FIXES = 50
 _NOT_CODE = (
     tokenize.COMMENT,
@@ -104,6 +105,7 @@ def table(house: House) -> str:
     edges = list(house.edges())
     in_one_folder = sum(_folder(house, one) == _folder(house, other) for one, other in edges)
     in_one_feature = sum(_feature(one) == _feature(other) for one, other in edges)
+    among = [edge for edge in edges if _feature(edge[0]) == _CORE or _feature(edge[1]) != _CORE]
     importers = defaultdict(set)
     for importer, imported in edges:
         importers[imported].add(importer)
@@ -121,6 +123,7 @@ def table(house: House) -> str:
         ("Largest folder", f"{in_folder} modules (`{_short(folder)}`)"),
         ("Cohesion", f"{in_one_folder / len(edges):.1%} of {len(edges):,} import edges stay inside a folder"),
         ("Cohesion of features", f"{in_one_feature / len(edges):.1%} stay inside a top-level package"),
+        ("Cohesion without `core`", f"{in_one_feature / len(among):.1%}, imports of `core` not counted"),
         ("Modules with one importer", f"{sum(len(found) == 1 for found in importers.values())}"),
         ("Upward edges", f"{len(house.upward())}"),
         ("Duplicate public class names", f"{duplicates}"),

@@ -241,10 +241,20 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "",
     ),
     ("models/model_wrappers.py", "decided here, even if"): ("waiter.granted = True", "..."),
-    ("models/tokens.py", "the factor only grows"): (
-        "max(self._factor, counted / self._estimate(request))",
-        "counted / self._estimate(request)",
+    ("models/tokens.py", "it only grows"): (
+        "max(self._factor, counted / estimate_request(request))",
+        "counted / estimate_request(request)",
     ),
+    ("api/plans/hints.py", "agents write the commands of other plans"): (
+        "access.is_owner and plan.parent_id is None",
+        "access.is_owner",
+    ),
+    ("cli/init.py", "another server does not get the key"): ('place["key_variable"] = ""', "pass"),
+    ("models/catalogue.py", "the key and the address belong"): (
+        "opened if self._settings is settings else self._open(name)",
+        "opened",
+    ),
+    ("plans/cleanup.py", "the threads of a session"): (" if parts[1:2] not in _OF_SESSIONS", ""),
     ("sandboxes/private_clone.py", "a link could expose files outside"): (
         'read_file(repository.common_dir, path) or b""',
         "file.read_bytes() if (file := repository.common_dir / path).exists() else b''",
