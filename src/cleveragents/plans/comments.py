@@ -147,17 +147,15 @@ class PlanComments(Struct, frozen=True):
 
     def withdraw(self, plan: Plan, *, author: str, discard: bool = False) -> Plan:
         """Withdraw the revisions without a good result, as `PlanCorrection.withdraw` does, and reopen the
-        comments that their actors settled. The `author` is the person who withdraws them.
+        comments that their actors settled, in the same transaction. The `author` is the person who withdraws
+        them.
         """
         ready = earlier_result(plan)
-        restored = self.correction.withdraw(plan, discard=discard)
-        first = 0 if ready is None else ready.correction + 1
-        # A rollback takes back the answers of calls, but not those of reports and reviews.
-        for one in self.store.of_plan(plan.id):
-            if one.answers and one.answers[-1].made.by_actor and (one.batch or 0) >= first:
-                made = NewAnswer(CommentState.OPEN, author, _WITHDRAWN)
-                self.store.answer(plan.id, one.number, made, now=self.clock.now())
-        return restored
+        if ready is None:
+            return self.correction.withdraw(plan, discard=discard)
+        made = NewAnswer(CommentState.OPEN, author, _WITHDRAWN)
+        reopen = self.store.reopening(plan.id, ready, made, now=self.clock.now())
+        return self.correction.withdraw(plan, discard=discard, also=reopen)
 
     def record_review(
         self, plan: Plan, actor: str, findings: Sequence[str], *, key: str, accepted: bool
