@@ -11,12 +11,13 @@ export function RollbackDialog({ plan, call, asking, close }) {
   const changing = lost.filter((one) => one.changed > 0);
   const changed = changing.length ? `${changing.length} of which changed files` : "none of which changed files";
   const [sure, setSure] = useState(false);
+  const [version] = useState(plan.version); // the calls that the dialog listed when it opened
   const shut = () => {
     asking.forget("rollback");
     close();
   };
   const go = async () => {
-    if ((await asking.ask("rollback", { checkpoint: call.number })) === null) return;
+    if ((await asking.ask("rollback", { checkpoint: call.number, version })) === null) return;
     toast(`Rolled back to checkpoint ${call.number}`);
     close();
   };
