@@ -199,8 +199,6 @@ def _steps_of_blocked(
 
 def _ways_out_of_conflict(parts: PlanParts, plan: Plan) -> list[Remedy]:
     """Return the steps that merge the result with the current files."""
-    if remote_of(plan.resource) is not None:
-        return []
     resolver = "the agent resolves conflicts" if is_revisable(parts, plan) else "you resolve the conflicts"
     rebase = _step(plan, "rebase", f"merge with the current files; {resolver}")
     shows = _step(plan, "resolve", "show the conflicts")
