@@ -49,7 +49,8 @@ _SEARCH, _DIVIDER, _REPLACED = (
     re.compile(rf"{sign}{{5,9}} ?{word}")
     for sign, word in (("<", "SEARCH"), ("=", "[ \\t]*$"), (">", "REPLACE"))
 )
-_OURS, _THEIRS = "<" * 7 + " ", ">" * 7 + " "
+# A file may contain other markers as text; those of a merge name the plan.
+_OURS, _THEIRS = "<" * 7 + " plan ", ">" * 7 + " "
 _HUNK = re.compile(r"^@@[^\n]*$", re.MULTILINE)
 _BETWEEN_WORDS = re.compile(r"[\s`*'\"()<>\[\]{},;:=|]+")
 _PATH_WORD = re.compile(r"[\w@+./-]+")
