@@ -45,11 +45,13 @@ def drive(
     play: Callable[[Pilot[None], TerminalApp], Awaitable[None]],
     *,
     size: tuple[int, int] = (100, 30),
+    notice: str = "",
 ) -> None:
     """Run the app without a terminal, and `play` on it."""
 
     async def run() -> None:
-        app = TerminalApp(client, ConversationRequest(repository="."), lambda: ["src/paint.py", "README.md"])
+        files = ["src/paint.py", "README.md"]
+        app = TerminalApp(client, ConversationRequest(repository="."), lambda: files, notice=notice)
         async with app.run_test(size=size) as pilot:
             await play(pilot, app)
 

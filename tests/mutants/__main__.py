@@ -295,7 +295,7 @@ TESTS: dict[str, list[str]] = {
     "jobs/service_thread.py": WORKER,
     "context/strategy_threads.py": PIPELINE,
     "plans/sub_plans/loop.py": [*MERGING, *TREES],
-    "plans/conflicts/resolution.py": MERGING,
+    "plans/conflicts/resolution.py": [*MERGING, f"{UNIT}plan_rebase.py"],
     "sandboxes/resources.py": [f"{UNIT}working_directory.py", *HOSTILE, *SANDBOXES],
     "changes/model/merge_conflict.py": [f"{UNIT}conflict_marks.py"],
     "core/text/control_characters.py": [f"{UNIT}conflict_marks.py"],

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from cleveragents.access.model.project import remote_of
 from cleveragents.core.actions.model import CheckVerdict
 from cleveragents.core.errors import (
     ApplyConflict,
@@ -300,14 +299,10 @@ def ensure_root_plan(plan: Plan, done: str) -> None:
 
 
 def ensure_rebasable(plan: Plan) -> None:
-    """Raise `PlanError` unless the plan has a result that is not applied, in a directory."""
+    """Raise `PlanError` unless the plan has a result that is not applied."""
     if plan.parent_id is not None:
         whole = Remedy("plan.rebase", plan.root, text="Rebase the whole plan")
         raise PlanError(plan.id, f"this is a sub-plan of {plan.root}", (whole,))
-    if remote_of(plan.resource) is not None:
-        review = Remedy("plan.review", plan.id, {"reject": None}, "Leave a file out, then apply the rest")
-        problem = "a plan on a git remote cannot be rebased, because each apply merges it with the branch"
-        raise PlanError(plan.id, problem, (review,))
     if plan.phase_state not in (_DONE, (Phase.APPLY, PlanState.CONSTRAINED)):
         problem = f"only a result that is not applied can be rebased; the plan is {status_word(plan)}"
         raise PlanError(plan.id, problem)

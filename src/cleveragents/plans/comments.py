@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -39,6 +40,7 @@ from cleveragents.plans.model.comment import (
     lines_now,
     named_lines,
     revision_text,
+    times_in,
 )
 from cleveragents.plans.model.correction import Correction
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
@@ -56,6 +58,7 @@ _DONE = (Phase.EXECUTE, PlanState.COMPLETE)
 _TOLD = 300
 _LONGEST_REASON = 2_000
 _WITHDRAWN = "the revision was withdrawn"
+_CHANGED = "the lines were changed"
 
 
 class PlanComments(Struct, frozen=True):
@@ -147,17 +150,15 @@ class PlanComments(Struct, frozen=True):
 
     def withdraw(self, plan: Plan, *, author: str, discard: bool = False) -> Plan:
         """Withdraw the revisions without a good result, as `PlanCorrection.withdraw` does, and reopen the
-        comments that their actors settled. The `author` is the person who withdraws them.
+        comments that their actors settled, in the same transaction. The `author` is the person who withdraws
+        them.
         """
         ready = earlier_result(plan)
-        restored = self.correction.withdraw(plan, discard=discard)
-        first = 0 if ready is None else ready.correction + 1
-        # A rollback takes back the answers of calls, but not those of reports and reviews.
-        for one in self.store.of_plan(plan.id):
-            if one.answers and one.answers[-1].made.by_actor and (one.batch or 0) >= first:
-                made = NewAnswer(CommentState.OPEN, author, _WITHDRAWN)
-                self.store.answer(plan.id, one.number, made, now=self.clock.now())
-        return restored
+        if ready is None:
+            return self.correction.withdraw(plan, discard=discard)
+        made = NewAnswer(CommentState.OPEN, author, _WITHDRAWN)
+        reopen = self.store.reopening(plan.id, ready, made, now=self.clock.now())
+        return self.correction.withdraw(plan, discard=discard, also=reopen)
 
     def record_review(
         self, plan: Plan, actor: str, findings: Sequence[str], *, key: str, accepted: bool
@@ -188,10 +189,13 @@ class PlanComments(Struct, frozen=True):
         known |= {made.text: one for made, one in zip(new, added, strict=True)}
         return [known[text] for text in texts]
 
-    def record_answers(self, plan: Plan, actor: str, report: str) -> None:
+    def record_answers(self, plan: Plan, actor: str, report: str, *, by_change: bool = False) -> None:
         """Store the answers to comments in the report of an executor, which may have no tools. A repeated
         report adds no answer twice. An answer is ignored if its comment was never sent or is already settled,
-        or if it has neither a change nor a reason.
+        if it is `resolved` without a change of a file, or `declined` without a reason.
+
+        With `by_change`, a comment on lines that the report does not mention is resolved if the revision
+        changed exactly these lines.
         """
         given = answers_in(report)
         every = {one.number: one for one in self.store.of_plan(plan.id)} if given else {}
@@ -201,23 +205,55 @@ class PlanComments(Struct, frozen=True):
                 continue
             call = self._last_change(plan, comment) if state is CommentState.RESOLVED else None
             repeated = (actor, reason) in [(made.author, made.reason) for made in _since_withdrawal(comment)]
-            if repeated or not (reason or call):  # guard: a replayed report undoes no person's reopening
+            settles = call is not None if state is CommentState.RESOLVED else bool(reason)
+            if repeated or not settles:  # guard: a replayed report undoes no person's reopening
                 continue
             made = NewAnswer(state, actor, reason, by_actor=True, call=call)
             with suppress(PlanError):
                 self.store.answer(plan.id, number, made, now=self.clock.now(), ensure=ensure_open)
+        if by_change:
+            self._record_changed_lines(plan, actor, {number for number, _, _ in given})
+
+    def _record_changed_lines(self, plan: Plan, actor: str, answered: Collection[int]) -> None:
+        """Resolve the comments whose lines were changed since they were sent, except those in `answered`."""
+        sent = {one.number: one.created_at for one in self.correction.corrections.of_plan(plan.id)}
+        for one in self.store.of_plan(plan.id):
+            since = sent.get(one.batch or 0)
+            if since is None or not one.is_open or one.number in answered:
+                continue
+            # guard: a replayed run undoes no person's reopening
+            repeated = any(each.created_at >= since and each.made.by_actor for each in one.answers)
+            calls = [] if repeated else self._changing(plan, since)
+            if calls and self._has_changed_lines(plan, one.made.anchor, calls[0]):
+                made = NewAnswer(CommentState.RESOLVED, actor, _CHANGED, by_actor=True, call=calls[-1])
+                with suppress(PlanError):
+                    self.store.answer(plan.id, one.number, made, now=self.clock.now(), ensure=ensure_open)
+
+    def _has_changed_lines(self, plan: Plan, anchor: CommentAnchor | None, first: int) -> bool:
+        """Return whether the lines were in their file once before the call `first`, and are gone now."""
+        if anchor is None or anchor.of_base:
+            return False
+        history, sandbox = self.result.history, self.sandboxes.look(plan.id)
+        versions = history.states_before(plan.id, first), history.states(plan.id)
+        before, now = (
+            0 if state is None or state.mode == GITLINK else times_in(anchor, sandbox.content(state.content))
+            for state in (states.get(anchor.path) for states in versions)
+        )
+        # guard: a file that is gone may have been renamed, and equal lines elsewhere may be the ones meant
+        return before == 1 and now == 0 and versions[1].get(anchor.path) is not None
 
     def _last_change(self, plan: Plan, comment: Comment) -> int | None:
         """Return the number of the last call that changed files since the comment."""
-        calls = self.result.history.calls(plan.id)
-        changed = (
+        return max(self._changing(plan, comment.created_at), default=None)
+
+    def _changing(self, plan: Plan, since: datetime) -> list[int]:
+        """Return the numbers of the calls since this time that changed files, in order."""
+        changed = {change.changeset_id for change in self.result.history.changes(plan.id)}
+        return [
             call.number
-            for call in calls
-            if call.state is CallState.ENDED
-            and call.changeset_id is not None
-            and call.started_at >= comment.created_at
-        )
-        return max(changed, default=None)
+            for call in self.result.history.calls(plan.id)
+            if call.state is CallState.ENDED and call.changeset_id in changed and call.started_at >= since
+        ]
 
     def _named(self, plan: Plan, text: str) -> CommentAnchor | None:
         """Return the anchor of the lines that a finding names at its beginning; None if it names no lines of

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from cleveragents.actors.model.actor import Actor, LlmNode, report_in
+from cleveragents.actors.model.actor import Actor, LlmNode, can_use, report_in
 from cleveragents.actors.ports import ActorHost
 from cleveragents.changes.model.merge_conflict import MergeConflict
 from cleveragents.core.actions.model import REVIEW, CheckRun, CheckVerdict
@@ -35,7 +35,7 @@ from cleveragents.plans.actors.actor_stage import (
     current_name,
     rollback_count,
 )
-from cleveragents.plans.conflicts.resolution import conflict_task
+from cleveragents.plans.conflicts.resolution import conflict_task, settle_edited
 from cleveragents.plans.history import PlanHistory
 from cleveragents.plans.model.comment import WITHOUT_TOOL, Comment
 from cleveragents.plans.model.correction import MOST_RETURNS
@@ -43,6 +43,7 @@ from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.store.sql_plan_records import SqlCheckStore
 from cleveragents.plans.sub_plans.loop import TASK, SubPlans
+from cleveragents.plans.tools.comment_tools import ANSWER_COMMENT
 from cleveragents.plans.tools.line_edits import TRIED
 from cleveragents.tools.tool_results import cut, first_failure, passed_tests
 
@@ -66,6 +67,14 @@ class RecordReview(Protocol):
     ) -> Sequence[Comment]: ...
 
 
+class RecordAnswers(Protocol):
+    """Stores the answers to comments in the report of an actor; with `by_change`, also those that its changes
+    give.
+    """
+
+    def __call__(self, plan: Plan, actor: str, report: str, *, by_change: bool) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ExecutePhase:
     """The second phase of a plan. Stateless: any number of plans may run at the same time."""
@@ -74,7 +83,7 @@ class ExecutePhase:
     turn: ActorTurn
     checks: SqlCheckStore
     record_review: RecordReview
-    record_answers: Callable[[Plan, str, str], None]
+    record_answers: RecordAnswers
     sub_plans: SubPlans
     clock: Clock
     say: Callable[[str], None]
@@ -278,7 +287,10 @@ class _TaskExecutor:
         for merge in dict.fromkeys(conflict.merge for conflict in conflicts):
             of_merge = [conflict for conflict in conflicts if conflict.merge == merge]
             self._executing.say(redact_text(f"resolving the conflicts with {of_merge[0].title}"))
-            self.run(f"resolve-{merge}", conflict_task(of_merge, self._ground.sandbox.content))
+            part = f"resolve-{merge}"
+            self.run(part, conflict_task(of_merge, self._ground.sandbox.content))
+            if self._ground.execution is not None:
+                settle_edited(self._ground.execution, merge, part)
 
     def fix(self, part: str, words: str) -> None:
         """Run the actor once more. For an actor with `undo_failed_fixes`, an attempt without a valid answer
@@ -294,12 +306,10 @@ class _TaskExecutor:
             self._executing.say(redact_text(f"this attempt failed: {stopped.reason}"))
 
     def run(self, part: str, words: str) -> None:
-        """Run the actor with this task, and store the answers to comments in its report."""
-        actor, plan = self._ground.casting.execute, self._ground.plan
+        """Run the actor with this task, and store the answers to comments in its report and its changes."""
+        actor, plan, record = self._ground.casting.execute, self._ground.plan, self._executing.record_answers
         self.left = self._executing.turn.run(self._ground, self.stage, actor, part, task=words)
-        report = report_in(self.left)
-        if report is not None:
-            self._executing.record_answers(plan, actor, report)
+        record(plan, actor, report_in(self.left) or "", by_change=not can_use(self.actor, ANSWER_COMMENT))
 
 
 def _first_call(part: str, calls: Sequence[ToolCall]) -> ToolCall | None:

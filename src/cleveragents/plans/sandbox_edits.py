@@ -38,9 +38,10 @@ from cleveragents.plans.sub_plans.messages import already_merged_message
 if TYPE_CHECKING:
     from cleveragents.core.change import FileState
     from cleveragents.core.clock import Clock
+    from cleveragents.plans.model.strategy import ReadyResult
     from cleveragents.plans.ports.plans import PlanFacts
     from cleveragents.plans.store.sql_plan_records import SqlCallStore
-    from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+    from cleveragents.plans.store.sql_plan_store import InTransaction, SqlPlanStore
     from cleveragents.sandboxes.git_sandbox import Sandbox
     from cleveragents.sandboxes.ports import Sandboxes
 
@@ -77,26 +78,34 @@ class SandboxEdits(Struct, frozen=True):
             )
             return self._finish(call, sandbox)
 
-    def restore(self, plan: Plan, last: int, facts: PlanFacts, *, discard: bool = False) -> Plan:
-        """Restore the files as they were after the call with the number `last`, and make the plan ready with
-        these facts. Return the moved plan.
+    def restore(
+        self,
+        plan: Plan,
+        ready: ReadyResult,
+        facts: PlanFacts,
+        *,
+        discard: bool = False,
+        also: InTransaction | None = None,
+    ) -> Plan:
+        """Restore the files of the earlier result, and move the plan to the state of that result with these
+        facts. Return the moved plan. `also` is done in the transaction of the move.
 
-        The plan moves while the sandbox is locked, so the ready result is the restored one. After a crash in
+        The plan moves while the sandbox is locked, so its result is the restored one. After a crash in
         between, the plan is as it was, and a repeated call completes both. Raises the same errors as
         `rollback`, and `NeedsHuman` for recorded edits of a person since that call, too; `StalePlan` if the
         plan moved meanwhile.
         """
         with self.unmerged(plan), self.idle(plan) as sandbox:
             if not discard:
-                self._ensure_no_edits(plan.id, last, sandbox)
-            later = [call.number for call in self.history.calls(plan.id) if call.number > last]
+                self._ensure_no_edits(plan.id, ready.call, sandbox)
+            later = [call.number for call in self.history.calls(plan.id) if call.number > ready.call]
             if later:
                 version, checkpoint = plan.version, min(later)
                 call = self._added(
                     plan.id, ROLLBACK, CallState.STARTED, version=version, checkpoint=checkpoint
                 )
                 self._finish(call, sandbox)
-            return self.plans.move(plan, _READY, facts, now=self.clock.now())
+            return self.plans.move(plan, ready.phase_state, facts, now=self.clock.now(), also=also)
 
     def _ensure_no_edits(self, plan_id: str, last: int, sandbox: Sandbox) -> None:
         """Raise `NeedsHuman` if a person edited files after the call with the number `last`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -247,7 +248,7 @@ def test_an_answer_without_a_name_is_taken_as_the_first_or_to_what_is_pending(cl
     assert client.plans.file(plan.id, "told.txt").content == "red large"
 
 
-def test_a_result_that_changed_since_it_was_seen_is_neither_applied_nor_discarded(
+def test_a_result_that_changed_since_it_was_seen_is_not_applied_discarded_or_rolled_back(
     server: PlanServer, client: Client
 ) -> None:
     seen = client.plans.get(done(client))
@@ -255,9 +256,11 @@ def test_a_result_that_changed_since_it_was_seen_is_neither_applied_nor_discarde
     client.plans.resume(seen.id)
     now = client.plans.wait(seen.id, timeout=60)
     assert (now.state, now.version) != (seen.state, seen.version)
-    for act in (client.plans.apply, client.plans.submit_apply, client.plans.discard):
+    plans = client.plans
+    for act in (plans.apply, plans.submit_apply, plans.discard, partial(plans.rollback, checkpoint=1)):
         with pytest.raises(StalePlan):
             act(seen.id, version=seen.version)
+    assert len(plans.get(seen.id).calls) == len(now.calls)
     assert not (server.repository / "new.txt").exists()
     assert client.plans.apply(seen.id, version=now.version).state is PlanState.APPLIED
 

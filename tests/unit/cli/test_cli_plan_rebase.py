@@ -181,8 +181,8 @@ def test_a_plan_can_be_rebased_again(agents: Agents) -> None:
     assert Path("text.txt").read_text() == TEXT.replace("line 1\n", "one\n").replace("line 9", "third")
 
 
-def test_a_conflict_on_a_git_remote_names_another_way(capsys: pytest.CaptureFixture[str]) -> None:
-    """A plan on a git remote cannot be rebased."""
+def test_a_conflict_that_no_rebase_can_resolve_names_another_way(capsys: pytest.CaptureFixture[str]) -> None:
+    """A server of 0.1.0 has no rebase."""
     blocked: Any = SimpleNamespace(details="text.txt: both sides changed the same lines", paths=("text.txt",))
     plan: Any = SimpleNamespace(id="7QX2", in_the_way=blocked, can=("apply", "review"))
     _tell_blocked(plan, "agents")

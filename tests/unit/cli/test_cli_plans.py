@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from io import StringIO
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 import pytest
@@ -856,6 +856,25 @@ def test_a_rollback_asks_before_it_throws_edits_away_and_names_them(agents: Agen
     thrown = agents("plan", "rollback", ran.id, "1", "--yes").err
     assert "discarded: unrecorded edits in the sandbox: mine.txt" in thrown
     assert not mine.exists()
+
+
+def test_a_rollback_is_refused_if_the_plan_changed_during_the_question(
+    agents: Agents, container: Container, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = agents(*REPLACE, "--review")
+    mine = edited_by_hand(agents, ran.id)
+    plans, asked = container.plan_parts.plans, click.prompt
+
+    def changed(*words: Any, **options: Any) -> Any:
+        plan = plans.get(ran.id)
+        plans.move(plan, plan.phase_state, now=container.clock.now())
+        return asked(*words, **options)
+
+    monkeypatch.setattr(click, "prompt", changed)
+    for command in (("plan", "rollback", ran.id, "1"), ("plan", "rollback", "1")):
+        refused = agents(*command, typed="y\ny\n")
+        assert (refused.code, "no longer at version" in refused.err) == (75, True), refused.err
+    assert mine.exists()
 
 
 def test_gc_removes_the_sandboxes_of_ended_plans_only(agents: Agents) -> None:

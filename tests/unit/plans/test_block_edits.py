@@ -290,6 +290,24 @@ def test_the_goal_decides_whether_a_test_may_change(root: Path, goal: str, prote
     assert ((root / "test_text_tools.py").read_text() == TEST) is protected
 
 
+def test_a_file_in_conflict_is_written_whole_and_changed_only_in_marked_places(root: Path) -> None:
+    both = '<<<<<<< plan 7QX2\n    assert slugify("A") == "a"\n=======\n    assert True\n>>>>>>> other\n'
+    marked = TEST.replace('    assert slugify("  a  b ") == "a-b"\n', both)
+    path, merged = root / "test_text_tools.py", TEST.replace('"  a  b "', '"a b"')
+    path.write_text(marked)
+    parts = (merged.partition("\n\n\n")[2], merged.replace('"AL"', '"A"'))
+    for part in parts:
+        (problem,) = edit(root, block("test_text_tools.py", part))["problems"]
+        assert "write the whole file" in problem
+        assert path.read_text() == marked
+    done = edit(root, block("test_text_tools.py", merged))
+    assert (done["changed"], path.read_text()) == (["test_text_tools.py: resolved"], merged)
+    quoted = f'{CODE}\n\nMARKS = """\n{both.replace("plan 7QX2", "ours")}"""\n'
+    (root / "text_tools.py").write_text(quoted)
+    edit(root, block("text_tools.py", 'def initials(name):\n    return "AL"\n'))
+    assert (root / "text_tools.py").read_text().endswith(quoted[len(CODE) :]), "quoted marks are only text"
+
+
 @pytest.mark.parametrize("name", ["conftest.py", "pytest.ini", "tests/conftest.py"])
 def test_no_new_file_decides_which_tests_run(root: Path, name: str) -> None:
     answer = f"{name}\n```\ncollect_ignore = ['test_text_tools.py']\n```\n"

@@ -36,15 +36,17 @@ strategize/errored     strategize/queued strategize/cancelled apply/rejected
 execute/queued         execute/processing execute/errored execute/cancelled
 execute/processing     execute/processing execute/waiting execute/complete execute/errored execute/cancelled \
                        strategize/queued
-execute/waiting        execute/queued execute/complete execute/errored execute/cancelled strategize/queued
+execute/waiting        execute/queued execute/complete execute/errored execute/cancelled strategize/queued \
+                       apply/constrained
 execute/complete       apply/queued apply/rejected execute/queued execute/complete strategize/queued \
-                       execute/cancelled
-execute/errored        execute/queued execute/complete execute/cancelled apply/rejected strategize/queued
+                       execute/cancelled apply/constrained
+execute/errored        execute/queued execute/complete execute/cancelled apply/rejected strategize/queued \
+                       apply/constrained
 
 apply/queued           apply/processing apply/errored apply/cancelled apply/rejected
 apply/processing       apply/processing apply/applied apply/constrained apply/errored apply/cancelled
 apply/constrained      apply/queued execute/queued execute/complete strategize/queued apply/rejected \
-                       apply/cancelled
+                       apply/cancelled apply/constrained
 apply/errored          apply/queued apply/applied apply/rejected apply/cancelled
 apply/applied          apply/undone
 """

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from cleveragents.actors.model.actor import Actor, CommandNode, StateKey
 from cleveragents.core.errors import PlanError, RequestRefused, StalePlan, UnknownFile
 from cleveragents.plans.comments import CommentLines
 from cleveragents.plans.model.comment import Comment, CommentState
@@ -28,6 +29,7 @@ from tests.actor_plan_bench import (
     steps,
     strategizes,
 )
+from tests.agent_bench import agent_bench
 from tests.plan_bench import new_repository
 
 COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
@@ -126,6 +128,50 @@ def test_an_agent_without_tools_answers_in_its_report(bench: ActorPlanBench) -> 
     # A report that is read again does not settle what a person reopened.
     bench.parts.comments.answer(plan, 1, CommentState.OPEN, author="ada")
     bench.parts.comments.record_answers(plan, "builtin/executor", report)
+    assert comments(bench, plan)[0].is_open
+
+
+def test_a_claim_without_a_change_resolves_nothing(bench: ActorPlanBench) -> None:
+    plan = reached(bench, says("Comment 1: resolved: it is a digit now\nComment 2: declined"))
+    for text in ("a digit", "a changelog"):
+        bench.parts.comments.add(plan, text, author="ada")
+    plan = revised(bench, plan)
+    assert [one.state for one in comments(bench, plan)] == [CommentState.OPEN, CommentState.OPEN]
+
+
+def test_an_agent_without_tools_settles_the_comments_whose_lines_it_changed(tmp_path: Path) -> None:
+    """Lines beside them, equal lines, deleted files and the plan as a whole do not count."""
+    text = "one\\ntwo\\nthree\\nsame\\nfour\\nsame\\n"
+    script = (
+        "if test -f new.txt; then sed -i -e s/two/2/ -e 0,/same/s/same/other/ new.txt; rm gone.txt;"
+        f" else printf '{text}' > new.txt; echo gone > gone.txt; fi"
+    )
+    node = CommandNode(name="work", argv=("/bin/sh", "-c", script), prompt="${task}", output="report")
+    actor = Actor(name="tests/external", entry="work", nodes=(node,), state=(StateKey("report"),))
+    with agent_bench(tmp_path) as bench:
+        plan = bench.work(bench.task(actor, profile="full-auto"))
+        add = bench.parts.comments.add
+        for line in (2, 3, 4):
+            add(plan, "better", author="ada", lines=CommentLines("new.txt", line, line))
+        add(plan, "better", author="ada", lines=CommentLines("gone.txt", 1, 1))
+        add(plan, "better", author="ada")
+        plan = revised(bench, plan)
+        assert (bench.sandbox(plan).root / "new.txt").read_text().startswith("one\n2\nthree\nother\n")
+        found = comments(bench, plan)
+        assert [one.state.value for one in found] == ["resolved", *["open"] * 4]
+        made = found[0].answers[-1].made
+        last = bench.calls(plan)[-1]
+        assert (made.reason, made.author, made.call) == ("the lines were changed", actor.name, last.number)
+        # A run that is read again does not settle what a person reopened.
+        bench.parts.comments.answer(plan, 1, CommentState.OPEN, author="ada")
+        bench.parts.comments.record_answers(plan, actor.name, "", by_change=True)
+        assert comments(bench, plan)[0].is_open
+
+
+def test_an_agent_with_tools_answers_by_itself(bench: ActorPlanBench) -> None:
+    plan = reached(bench, EDIT, says("forgot it"))
+    bench.parts.comments.add(plan, "a digit", author="ada", lines=CommentLines("a.txt", 2, 2))
+    plan = revised(bench, plan)
     assert comments(bench, plan)[0].is_open
 
 

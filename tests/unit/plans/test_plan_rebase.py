@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from cleveragents.actors.model.actor import Actor, CommandNode, StateKey
 from cleveragents.apply.ports import Preparation
 from cleveragents.changes.model.merge_conflict import REBASE, Take
 from cleveragents.changes.model.review import HunkId, Review, ReviewKind
@@ -25,10 +26,12 @@ from tests.actor_plan_bench import (
     call,
     executes,
     reviews,
+    rule,
     says,
     steps,
     strategizes,
 )
+from tests.agent_bench import agent_bench
 from tests.apply_bench import git
 from tests.plan_bench import PlanBench, check, command, plan_bench, write
 
@@ -88,6 +91,78 @@ def test_the_agent_resolves_the_conflict_and_the_checks_run_again(actors: ActorP
     actors.ensure_consistent(plan)
     assert actors.apply(plan).state is PlanState.APPLIED
     assert (actors.repository / "mine.txt").read_text() == "by both\n"
+
+
+def blocked_by(bench: ActorPlanBench, plan: Plan, path: str, text: str) -> Plan:
+    """Return the plan after a conflict with this text of the user."""
+    assert plan.phase_state == COMPLETE, plan.error
+    (bench.repository / path).write_text(text)
+    return blocked(bench, plan)
+
+
+@pytest.mark.parametrize(
+    ("resolution", "resolved"),
+    [("echo 'by both' > mine.txt", True), ("echo >> mine.txt", False), ("rm mine.txt", False)],
+    ids=["marks removed", "marks left", "deleted"],
+)
+def test_an_external_agent_resolves_a_conflict_by_removing_its_marks(
+    tmp_path: Path, resolution: str, resolved: bool
+) -> None:
+    script = f"if grep -q '^<<<<<<<' mine.txt; then {resolution}; else echo 'by the agent' > mine.txt; fi"
+    node = CommandNode(name="work", argv=("/bin/sh", "-c", script), prompt="${task}", output="report")
+    actor = Actor(name="tests/external", entry="work", nodes=(node,), state=(StateKey("report"),))
+    with agent_bench(tmp_path) as bench:
+        plan = bench.work(bench.task(actor, profile="full-auto"))
+        plan = rebased(bench, blocked_by(bench, plan, "mine.txt", "by the user\n"))
+        bench.ensure_consistent(plan)
+        if not resolved:
+            assert plan.phase_state == (Phase.EXECUTE, PlanState.WAITING)
+            return
+        assert plan.phase_state == COMPLETE, (plan.error, plan.waiting_for)
+        assert bench.tools_of(plan) == ["agent", "rebase", "agent", "resolve"]
+        assert bench.apply(plan).state is PlanState.APPLIED
+        assert bench.text("mine.txt") == "by both\n"
+
+
+def test_an_agent_that_forgets_to_call_resolve_has_resolved_what_it_edited(actors: ActorPlanBench) -> None:
+    edits = answer(call("write", path="mine.txt", content="by both\n"))
+    plan = rebased(actors, writes(actors, executes(edits, says("both are in"), when=CONFLICTS)))
+    assert plan.phase_state == COMPLETE, (plan.error, plan.waiting_for)
+    (back,) = [one for one in actors.calls(plan) if one.tool == "resolve"]
+    actors.parts.sandbox_edits.rollback(plan, back.number)
+    assert actors.parts.sub_plan_merge.open_conflicts(plan.id), "a rollback opens the conflict again"
+
+
+@pytest.mark.parametrize(
+    ("written", "resolved"),
+    [
+        ("def size():\n    return 5\n\n\ndef name():\n    return 'goal'\n", True),
+        ("def size():\n    return 5\n", False),
+    ],
+    ids=["whole file", "one function"],
+)
+def test_solo_resolves_a_conflict_with_a_whole_file(
+    actors: ActorPlanBench, written: str, resolved: bool
+) -> None:
+    code = "def size():\n    return 1\n\n\ndef name():\n    return 'goal'\n"
+    (actors.repository / "goal.py").write_text(code)
+    git(actors.repository, "add", ".")
+    git(actors.repository, "commit", "-qm", "Measure a goal")
+
+    def block(text: str) -> str:
+        return f"goal.py\n```python\n{text}```\n"
+
+    resolves = rule(says(block(written)), when=CONFLICTS)
+    does = rule(says(block("def size():\n    return 2\n")))
+    plan = actors.reached(resolves, does, cast=(None, "builtin/solo", None))
+    plan = rebased(actors, blocked_by(actors, plan, "goal.py", code.replace("1", "3")))
+    if not resolved:
+        assert plan.phase_state == (Phase.EXECUTE, PlanState.WAITING), "no function is lost"
+        assert "<<<<<<<" in (actors.sandbox(plan).root / "goal.py").read_text()
+        return
+    assert plan.phase_state == COMPLETE, (plan.error, plan.waiting_for)
+    assert actors.apply(plan).state is PlanState.APPLIED
+    assert actors.text("goal.py") == written
 
 
 def test_a_conflict_that_the_agent_leaves_open_goes_to_a_person(actors: ActorPlanBench) -> None:

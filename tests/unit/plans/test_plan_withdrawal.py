@@ -11,8 +11,11 @@ from msgspec.structs import replace
 
 from cleveragents.api.plans.apply_jobs import apply_later
 from cleveragents.api.plans.available_actions import possible_actions
+from cleveragents.api.plans.next_steps import steps_from
+from cleveragents.api.plans.status_text import obstacle_of
+from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.actions.model import REVIEW, CheckRun, CheckVerdict
-from cleveragents.core.errors import NeedsHuman, PlanError, StalePlan
+from cleveragents.core.errors import ApplyConflict, NeedsHuman, PlanError, StalePlan
 from cleveragents.plans.apply_policy import apply_if_allowed, held_back, reviewer_objection
 from cleveragents.plans.jobs.shared_jobs import PlanJob, PlanObserver
 from cleveragents.plans.model.comment import CommentState
@@ -196,6 +199,66 @@ def test_edits_by_hand_are_not_lost_with_a_withdrawn_revision(bench: ActorPlanBe
     assert (bench.sandbox(plan).root / "b.txt").exists()
     assert bench.parts.correction.withdraw(plan, discard=True).phase_state == READY
     bench.ensure_consistent(plan)
+
+
+def blocked(bench: ActorPlanBench, plan: Plan) -> Plan:
+    """Return the plan after an apply that a file of the user prevented."""
+    (bench.repository / "a.txt").write_text("by ada\n")
+    with pytest.raises(ApplyConflict):
+        bench.apply(plan)
+    plan = bench.now(plan)
+    assert plan.state is PlanState.CONSTRAINED
+    return plan
+
+
+def test_a_result_that_was_blocked_is_blocked_again(bench: ActorPlanBench) -> None:
+    before = blocked(bench, reached(bench, EDIT, FAULT))
+    failed = revised(bench, before)
+    assert failed.state is PlanState.ERRORED
+    (step,) = [one for one in steps_from(bench.parts, failed) if one.action == "plan.rollback"]
+    assert step.text.endswith("which could not be applied")
+    plan = bench.parts.correction.withdraw(failed)
+    bench.ensure_consistent(plan)
+    assert (plan.phase_state, plan.error, text(bench, plan)) == (
+        before.phase_state,
+        before.error,
+        "one\ntwo\n",
+    )
+    assert obstacle_of(bench.parts, plan) == obstacle_of(bench.parts, before) is not None
+    assert {"apply", "rebase", "resolve", "reject"} <= {*possible_actions(bench.parts, plan)}
+    assert steps_from(bench.parts, plan) == steps_from(bench.parts, before)
+    again = bench.parts.correction.withdraw(revised(bench, plan))
+    assert (again.phase_state, again.error) == (before.phase_state, before.error)
+
+
+def test_a_blocked_result_that_was_merged_since_is_ready(bench: ActorPlanBench) -> None:
+    plan = blocked(bench, reached(bench, EDIT, FAULT))
+    bench.parts.rebase.merge(plan, path="a.txt")
+    bench.parts.manual_resolution.resolve(plan, "a.txt", Take.OURS)
+    plan = withdrawn(bench, revised(bench, plan))
+    assert bench.apply(plan).state is PlanState.APPLIED
+    assert bench.text("a.txt") == "one\ntwo\n"
+
+
+def test_a_withdrawal_and_the_reopening_of_its_comments_are_one_transaction(bench: ActorPlanBench) -> None:
+    said = says("Comment 1: resolved: used digits")
+    plan = reached(bench, EDIT, said, checks=[check("grep -q two a.txt")])
+    comments = bench.parts.comments
+    comments.add(plan, "digits in a.txt", author="ada")
+    plan = revised(bench, plan)
+    found: list[bool] = []
+
+    def look(commit: Any) -> None:
+        if bench.now(plan).version != plan.version:  # after a kill here, nothing else is stored
+            found.append(comments.store.of_plan(plan.id)[0].is_open)
+
+    forget = bench.container.database.add_commit_listener(look)
+    try:
+        comments.withdraw(plan, author="bob")
+    finally:
+        forget()
+    assert found
+    assert found[0]
 
 
 class HeldMoves:

@@ -10,15 +10,17 @@ import pytest
 from msgspec.structs import replace
 
 from cleveragents.access.model.project import RemoteAddress
+from cleveragents.api.plans.available_actions import possible_actions
+from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.api.plans.responses import delete
 from cleveragents.apply.ports import ApplyOptions, CommitRequest
+from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.actions.model import Setup
 from cleveragents.core.errors import (
     ApplyBusy,
     ApplyConflict,
     ApplyRefused,
     CheckFailed,
-    PlanError,
     RemoteMoved,
     RemoteUnreachable,
     StaleFence,
@@ -39,6 +41,7 @@ from tests.plan_bench import check, new_repository, write
 from tests.remote_bench import At, Died, Machine, machines_at
 from tests.remotes import Remote, new_remote
 
+_HEADS = ("+++", "---")
 APPLIED = (Phase.APPLY, PlanState.APPLIED)
 CONSTRAINED = (Phase.APPLY, PlanState.CONSTRAINED)
 ERRORED = (Phase.APPLY, PlanState.ERRORED)
@@ -132,11 +135,58 @@ def test_a_conflict_names_its_files_and_pushes_nothing(remote: Remote, one: Mach
     blocked = one.now(plan.id)
     assert blocked.phase_state == CONSTRAINED
     assert remote.tip() == tip
-    with pytest.raises(PlanError, match="each apply merges it with the branch") as refused:
-        one.parts.rebase.rebase(blocked)
-    assert [(remedy.action, remedy.options) for remedy in refused.value.remedies] == [
-        ("plan.review", {"reject": None})
+
+
+def rebased(machine: Machine, plan: Plan) -> Plan:
+    """Return the plan after a rebase, and a run of its job if it was queued."""
+    before = machine.now(plan.id)
+    if machine.parts.rebase.rebase(before) == before:
+        return before
+    assert machine.take_turn(plan)
+    return machine.now(plan.id)
+
+
+def test_a_conflict_with_the_branch_is_resolved_after_a_rebase(
+    remote: Remote, one: Machine, other: Machine
+) -> None:
+    plan = done(one, remote)
+    remote.commit({"a.txt": "theirs\n", "b.txt": "theirs\n"})
+    with pytest.raises(ApplyConflict):
+        one.apply(plan)
+    assert "rebase" in possible_actions(one.parts, one.now(plan.id))
+    assert [step.action for step in steps_from(one.parts, one.now(plan.id))][1:3] == [
+        "plan.rebase",
+        "plan.resolve",
     ]
+    waiting = rebased(one, plan)
+    assert waiting.phase_state == (Phase.EXECUTE, PlanState.WAITING)
+    (conflict,) = one.parts.sub_plan_merge.open_conflicts(plan.id)
+    assert conflict.path == "a.txt"
+    one.parts.manual_resolution.resolve(waiting, "a.txt", Take.OURS)
+    one.parts.lifecycle.resume(waiting)
+    assert one.take_turn(plan)
+    assert one.now(plan.id).phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
+    assert [line for line in one.diff(plan).splitlines() if line[:1] in "+-" and line[:3] not in _HEADS] == [
+        "-theirs",
+        "+changed",
+    ]
+    assert other.diff(plan) == one.diff(plan), "another machine fetches the new base"
+    assert other.apply(plan).phase_state == APPLIED
+    assert (remote.text("a.txt"), remote.text("b.txt")) == ("changed", "theirs")
+    assert len(remote.commits_of(plan.id)) == 1
+
+
+def test_a_rebase_onto_the_branch_repeats_the_checks(remote: Remote, one: Machine, other: Machine) -> None:
+    plan = done(one, remote, checks=(check("grep -q theirs b.txt", required=False),))
+    assert rebased(one, plan) == one.now(plan.id), "the branch has not moved"
+    remote.commit({"b.txt": "theirs\n"})
+    other.knows(one)
+    assert rebased(other, plan).phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
+    runs = other.parts.check_runs.of_plan(plan.id)
+    assert [run.verdict.value for run in runs][-1] == "passed"
+    remote.commit({"c.txt": "later\n"})
+    assert one.apply(plan).phase_state == APPLIED
+    assert [remote.text(name) for name in ("a.txt", "b.txt", "c.txt")] == ["changed", "theirs", "later"]
 
 
 def test_does_not_push_a_git_directory(remote: Remote, one: Machine) -> None:

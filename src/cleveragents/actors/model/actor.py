@@ -16,6 +16,7 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
@@ -46,6 +47,7 @@ __all__ = [
     "SubgraphNode",
     "ToolNode",
     "at_stake",
+    "can_use",
     "choices_key",
     "cut_arguments",
     "is_actor_file",
@@ -369,6 +371,13 @@ def choices_key(part: object) -> str | None:
         return None
     found = _ONE_KEY.fullmatch(given[0])
     return None if found is None else found[1]
+
+
+def can_use(actor: Actor, tool: str) -> bool:
+    """Return whether a model of the actor, or another actor that it runs, may call this tool."""
+    patterns = [name for node in actor.nodes if isinstance(node, LlmNode) for name in node.tools]
+    runs_others = any(isinstance(node, SubgraphNode) for node in actor.nodes)
+    return runs_others or any(fnmatchcase(tool, pattern) for pattern in patterns)
 
 
 def report_in(values: Mapping[str, JsonValue]) -> str | None:

@@ -243,11 +243,18 @@ class Plans(Protocol):
         and rebase raise `NeedsHuman` until there is a new verdict on its lines or its file.
         """
 
-    def rollback(self, plan_id: str, checkpoint: int | None = None, *, discard: bool = False) -> PlanView:
+    def rollback(
+        self,
+        plan_id: str,
+        checkpoint: int | None = None,
+        *,
+        discard: bool = False,
+        version: int | None = None,
+    ) -> PlanView:
         """Roll the sandbox back to before a call. Without a checkpoint, withdraw a revision that failed or
         did not pass the required checks: the result from before it is ready again. With `discard`, edits by
-        hand are lost too: unrecorded ones, and for a withdrawal also captured ones. Raises `PlanError`,
-        `NeedsHuman`, `StalePlan`.
+        hand are lost too: unrecorded ones, and for a withdrawal also captured ones. With `version`, raise
+        `StalePlan` unless the plan is still at that version. Raises `PlanError`, `NeedsHuman`, `StalePlan`.
         """
 
     def capture(self, plan_id: str) -> PlanView:

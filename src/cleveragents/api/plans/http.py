@@ -252,9 +252,17 @@ class HttpPlans:
             **({"reject_hunks": [*reject_hunks]} if reject_hunks else {}),
         )
 
-    def rollback(self, plan_id: str, checkpoint: int | None = None, *, discard: bool = False) -> PlanView:
+    def rollback(
+        self,
+        plan_id: str,
+        checkpoint: int | None = None,
+        *,
+        discard: bool = False,
+        version: int | None = None,
+    ) -> PlanView:
         target = {"withdraw": True} if checkpoint is None else {"checkpoint": checkpoint}
-        return self._posted(plan_id, "rollback", **target, discard=discard)
+        seen = {} if version is None else {"version": version}
+        return self._posted(plan_id, "rollback", **target, **seen, discard=discard)
 
     def capture(self, plan_id: str) -> PlanView:
         return self._posted(plan_id, "reread")

@@ -415,8 +415,18 @@ class LocalPlans:
             review_files(self._parts, plan, files, changesets, verdicts)
             return self._view(plan)
 
-    def rollback(self, plan_id: str, checkpoint: int | None = None, *, discard: bool = False) -> PlanView:
+    def rollback(
+        self,
+        plan_id: str,
+        checkpoint: int | None = None,
+        *,
+        discard: bool = False,
+        version: int | None = None,
+    ) -> PlanView:
+        from cleveragents.api.plans.apply_jobs import ensure_unmoved
+
         with self._reachable(plan_id) as plan:
+            ensure_unmoved(plan, version)
             if checkpoint is None:
                 author = self._access.user.name
                 return self._view(self._parts.comments.withdraw(plan, author=author, discard=discard))

@@ -28,6 +28,7 @@ from cleveragents.core.json_value import thaw
 from cleveragents.plans.apply_policy import is_unknown
 from cleveragents.plans.family import below, is_merged, plans_needing_action, title_of
 from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.strategy import earlier_result
 from cleveragents.plans.model.sub_plan import CONFLICT, waits_for_sub_plans
 from cleveragents.plans.model.usage_wait import USAGE_LIMIT
 
@@ -117,9 +118,11 @@ def _steps_of_failed_revision(parts: PlanParts, plan: Plan) -> list[Remedy]:
 
 def _withdraw(parts: PlanParts, plan: Plan) -> list[Remedy]:
     """Return the step that restores the result from before a revision without a good result, if any."""
-    if not is_withdrawable(parts, plan):
+    ready = earlier_result(plan)
+    if ready is None or not is_withdrawable(parts, plan):
         return []
-    return [_step(plan, "rollback", "return to the result from before the revision, ready to apply")]
+    then = "ready to apply" if ready.blocked is None else "which could not be applied"
+    return [_step(plan, "rollback", f"return to the result from before the revision, {then}")]
 
 
 def _steps_of_ended(parts: PlanParts, plan: Plan, diff: Remedy) -> list[Remedy]:
@@ -196,8 +199,6 @@ def _steps_of_blocked(
 
 def _ways_out_of_conflict(parts: PlanParts, plan: Plan) -> list[Remedy]:
     """Return the steps that merge the result with the current files."""
-    if remote_of(plan.resource) is not None:
-        return []
     resolver = "the agent resolves conflicts" if is_revisable(parts, plan) else "you resolve the conflicts"
     rebase = _step(plan, "rebase", f"merge with the current files; {resolver}")
     shows = _step(plan, "resolve", "show the conflicts")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cleveragents.api.format import clock_time, on_one_line
 from cleveragents.api.reachability import is_unreachable
 from cleveragents.api.workers import missing_worker, waits_for_worker
-from cleveragents.changes.model.merge_conflict import last_rebase
+from cleveragents.changes.model.merge_conflict import has_rebased_since
 from cleveragents.core.cancellation import is_resumable_stop
 from cleveragents.core.text.redaction import redact_known_text, redact_text
 from cleveragents.plans.apply_policy import IN_THE_WAY, is_unknown
@@ -249,8 +249,7 @@ def obstacle_of(parts: PlanParts, plan: Plan) -> JsonValue:
     kept = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     if plan.state is not PlanState.CONSTRAINED or IN_THE_WAY not in kept:
         return None
-    rebase = last_rebase(parts.history.calls(plan.id))
-    is_merged = rebase is not None and rebase.ended_at is not None and rebase.ended_at > plan.updated_at
+    is_merged = has_rebased_since(parts.history.calls(plan.id), plan.updated_at)
     return None if is_merged else kept[IN_THE_WAY]
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from difflib import SequenceMatcher
 from enum import Enum
 from typing import Any
@@ -39,6 +40,7 @@ __all__ = [
     "Take",
     "TreeMerge",
     "conflicts_ended",
+    "has_rebased_since",
     "is_by_hand",
     "last_rebase",
     "mark_left_in",
@@ -224,6 +226,12 @@ def last_rebase(calls: Sequence[ToolCall]) -> ToolCall | None:
     """Return the last finished rebase of a plan, if any. Reverted calls do not count."""
     done = (call for call in reversed(calls) if call.tool == REBASE and call.state is CallState.ENDED)
     return next(done, None)
+
+
+def has_rebased_since(calls: Sequence[ToolCall], since: datetime) -> bool:
+    """Return whether the result was merged with the present files after this time."""
+    rebase = last_rebase(calls)
+    return rebase is not None and rebase.ended_at is not None and rebase.ended_at > since
 
 
 def resolved_result(

@@ -15,6 +15,7 @@ from cleveragents.api.format import printable_name
 from cleveragents.cli.output import Output, counted, format_option, printable, progress
 from cleveragents.cli.plan.choose import (
     chosen_plan,
+    chosen_version,
     ids_to_decide,
     nothing_to_decide,
     optional_plan,
@@ -418,8 +419,11 @@ def rollback_plan(
     client = session.client()
     plan_id, checkpoint = plan_and_number(plan_id, checkpoint)
     question = "Withdraw its revision?" if checkpoint is None else "Roll it back?"
-    plan_id = chosen_plan(client, plan_id, "rollback", question=question)
-    plan = _rolled_back(client.plans, plan_id, checkpoint, yes=yes)
+    plan_id, version = chosen_version(client, plan_id, "rollback", question=question)
+    if version is None:
+        version = client.plans.summary(plan_id).version
+    rollback = partial(client.plans.rollback, plan_id, checkpoint, version=version)
+    plan = _rolled_back(rollback, checkpoint, yes=yes)
     if checkpoint is None:
         progress(f"returned to the result from before the revision: {summary_of(plan)}")
         print_plan(output, plan)
@@ -430,7 +434,7 @@ def rollback_plan(
     print_plan(output, plan)
 
 
-def _rolled_back(plans: Plans, plan_id: str, checkpoint: int | None, *, yes: bool) -> PlanView:
+def _rolled_back(rollback: Callable[..., PlanView], checkpoint: int | None, *, yes: bool) -> PlanView:
     """Roll the plan back. Edits by hand are discarded only after a confirmation; without a terminal, raises
     `NeedsHuman`.
     """
@@ -438,7 +442,7 @@ def _rolled_back(plans: Plans, plan_id: str, checkpoint: int | None, *, yes: boo
     from cleveragents.core.errors import NeedsHuman, SandboxRefused, ServerFailed
 
     try:
-        return plans.rollback(plan_id, checkpoint)
+        return rollback()
     except NeedsHuman as error:
         # The remedy is to capture or discard the edits; other errors of this kind are not about edits.
         if not any(remedy.action in ("plan.reread", "plan.rollback") for remedy in error.remedies):
@@ -456,4 +460,4 @@ def _rolled_back(plans: Plans, plan_id: str, checkpoint: int | None, *, yes: boo
     except (SandboxRefused, ServerFailed):  # the edits are unknown; a server of 0.1.0 has no remedies
         if not yes:
             raise
-    return plans.rollback(plan_id, checkpoint, discard=True)
+    return rollback(discard=True)

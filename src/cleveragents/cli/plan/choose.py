@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "chosen_plan",
+    "chosen_version",
     "ids_to_decide",
     "names_a_plan",
     "nothing_to_decide",
@@ -183,7 +184,15 @@ def _is_abandoned(client: Client, plan: PlanSummary) -> bool:
 
 
 def chosen_plan(client: Client, plan_id: str | None, action: str, *, question: str | None = None) -> str:
-    """Return the named plan, or the only candidate of the action, or the candidate that the user chooses.
+    """Return the id of `chosen_version`."""
+    return chosen_version(client, plan_id, action, question=question)[0]
+
+
+def chosen_version(
+    client: Client, plan_id: str | None, action: str, *, question: str | None = None
+) -> tuple[str, int | None]:
+    """Return the named plan, or the only candidate of the action, or the candidate that the user chooses;
+    with the version that the user saw, which is None for a named plan.
 
     The chosen plan is printed. With a `question`, an only candidate needs a confirmation. Raises
     `click.UsageError` if there is no candidate, or without a terminal if one of several must be chosen or a
@@ -192,7 +201,7 @@ def chosen_plan(client: Client, plan_id: str | None, action: str, *, question: s
     from cleveragents.cli.plan.work import interactive
 
     if plan_id is not None:
-        return plan_id
+        return plan_id, None
     found, wanted = plans_for(client, action), _FOR[action]
     if not found:
         raise click.UsageError(f"no plan of this repository {wanted.one}; pass a PLAN")
@@ -203,7 +212,7 @@ def chosen_plan(client: Client, plan_id: str | None, action: str, *, question: s
         if not interactive():
             raise click.UsageError(f"pass the PLAN: {plan.id}")
         ensure_confirmed(question)
-    return plan.id
+    return plan.id, plan.version
 
 
 def plan_and_number(plan_id: str | None, number: int | None) -> tuple[str | None, int | None]:

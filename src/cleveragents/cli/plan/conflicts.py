@@ -147,7 +147,7 @@ def _tell_blocked(plan: PlanView, prefix: str) -> None:
     for line in plan.in_the_way.details.splitlines() or plan.in_the_way.paths:
         click.echo(printable(line))
     progress("current: the repository; proposed: this plan")
-    if "rebase" not in plan.can:  # a plan on a git remote
+    if "rebase" not in plan.can:  # a server of 0.1.0, or the sandbox is gone
         progress(f"leave a file out, then apply the rest: `{prefix} plan review {plan.id} PATH`")
         return
     resolver = (

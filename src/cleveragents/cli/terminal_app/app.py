@@ -150,13 +150,20 @@ class TerminalApp(App[None]):
         session_id: str | None = None,
         prefix: str = "agents",
         run_plans: Callable[[Sequence[str]], None] | None = None,
+        notice: str = "",
     ) -> None:
         super().__init__(driver_class=TolerantDriver)
         self.client = client
         self.prefix = prefix
         self.board_reads = 0
         self._conversation = ConversationPane(
-            client, request, files, session_id=session_id, prefix=prefix, run_plans=run_plans
+            client,
+            request,
+            files,
+            session_id=session_id,
+            prefix=prefix,
+            run_plans=run_plans,
+            notice=notice,
         )
         self._events: Batches[tuple[str, ...]] = Batches(self, self._changed)
         self._reader = EventReader(client, lambda ids: self._events.put(tuple(ids)), self._lost)

@@ -61,6 +61,7 @@ class ConversationPane(Vertical):
 
     DEFAULT_CSS: ClassVar[str] = """
     ConversationPane #turns { height: 1fr; }
+    ConversationPane #notice { color: $text-warning; padding: 0 1; }
     ConversationPane #activity { height: auto; max-height: 2; color: $text-muted; padding: 0 1; }
     """
 
@@ -73,6 +74,7 @@ class ConversationPane(Vertical):
         session_id: str | None = None,
         prefix: str = "agents",
         run_plans: Callable[[Sequence[str]], None] | None = None,
+        notice: str = "",
     ) -> None:
         super().__init__(id="conversation")
         self.client = client
@@ -84,13 +86,16 @@ class ConversationPane(Vertical):
         self._first = session_id
         self._prefix = prefix
         self._run_plans = run_plans
+        self._notice = notice
         self._block: TurnBlock | None = None
         self._visit = 0  # counts the sessions that were opened or left
         self._pieces: Batches[tuple[TurnBlock, TurnOutputView]] = Batches(self, self._show)
         self._stopped = threading.Event()
 
     def compose(self) -> ComposeResult:
-        yield VerticalScroll(id="turns")
+        with VerticalScroll(id="turns"):
+            if self._notice:
+                yield Static(plain(self._notice), id="notice", markup=False)
         yield Static("", id="activity", markup=False)
         yield Prompt([(one.name, one.help) for one in COMMANDS])
 

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from cleveragents.api.client import Client
     from cleveragents.cli.session import Session
     from cleveragents.cli.terminal_app.plan_runner import PlanRunner
+    from cleveragents.config.settings import ModelSettings
 
-__all__ = ["has_terminal", "is_dumb", "open_app", "repository_files"]
+__all__ = ["has_terminal", "is_dumb", "model_notice", "open_app", "repository_files"]
 
 _LOG = "terminal-app.log"
 _LIST_SECONDS = 10.0
@@ -66,12 +67,26 @@ def open_app(session: Session, *, continues: bool) -> None:
             session_id=chosen,
             prefix=prefix_of(session),
             run_plans=None if runner is None else runner.run_queued,
+            notice="" if runner is None else model_notice(client, session.configuration().settings.models),
         )
         if runner is not None:
             runner.failed = app.report
         app.run()
     if app.return_code:  # a signal, or an error of the app
         context.exit(app.return_code)
+
+
+def model_notice(client: Client, models: ModelSettings) -> str:
+    """Return why no model can answer yet, and how to configure one; "" if the default model has its key."""
+    ways = "Quit and run `agents init` to set up a provider, or name a model here: /model PROVIDER/NAME."
+    if not models.default:
+        return f"No model is configured, so messages get no answer yet.\n{ways}"
+    try:
+        if client.models.get(models.default).key != "missing":
+            return ""
+    except CleverAgentsError as error:
+        return f"{error}\n{ways}"
+    return f"The key of the default model {models.default} is missing.\n{ways}"
 
 
 def _plan_runner(session: Session) -> PlanRunner:

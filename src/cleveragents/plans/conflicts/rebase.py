@@ -6,7 +6,8 @@ conflict stays open until the agent or a person resolves it.
 
 A rebase is one recorded call in the usual states, and its result names the new base. So an interrupted rebase
 is finished or counts as never made, and a rollback of the call restores the earlier base. The files of the
-user are only read, under the lock of the repository that an apply holds.
+user are only read, under the lock of the repository that an apply holds. The current files of a git remote
+are those of the branch that an apply would push to; nothing is pushed.
 
 Submodules, which are empty directories in a sandbox, keep the commits they had when the sandbox was created,
 also in the new base. So the plan does not change them, and an apply keeps the current commits of the
@@ -88,7 +89,8 @@ class PlanRebase:
 
         Raises `PlanError` if the plan has no result to rebase or has open conflicts; `NeedsHuman` if its
         sandbox has unrecorded edits; `StalePlan` if the plan changed meanwhile; `ToolRefused` if there is no
-        conflict at the path; `ApplyBusy`, `ApplyRefused`. If an error is raised, nothing has changed.
+        conflict at the path; `ApplyBusy`, `ApplyRefused`, `RemoteUnreachable`. If an error is raised,
+        nothing has changed.
         """
         self._ensure_whole(plan)
         ensure_rebasable(plan)

@@ -11,6 +11,7 @@ so after an interruption it is either completed or undone. Edits in the sandbox 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -46,6 +47,7 @@ __all__ = [
     "conflict_text",
     "conflicts_at",
     "resolution_of",
+    "settle_edited",
     "side_in_short",
 ]
 
@@ -59,7 +61,8 @@ _HOW = """\
 Make each file what both sides wanted: read it, and edit it until it has no conflict marks and does what \
 either side was made for. Then call `resolve` with its path: `edited` if you edited it, `ours` to take what \
 this plan had, `theirs` to take what was merged into it (in text with marks, only in the marked places). \
-Leave open what you cannot decide: a person will be asked."""
+If you have no tool `resolve`, only remove the marks: a file without marks counts as resolved; in a code \
+block, write the whole file. Leave open what you cannot decide: a person will be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +292,53 @@ def _excerpt(data: bytes) -> list[str]:
     return lines + (["  (truncated)"] if len(text) > len(told) else [])
 
 
+def settle_edited(execution: ToolExecution, merge: int, part: str) -> None:
+    """Record the conflicts of the merge as resolved from whose text the run `part` removed all markers, as an
+    agent without the tool `resolve` does. Other conflicts stay open: nothing shows that they were decided.
+    """
+    history, sandbox = execution.history, execution.sandbox
+    with sandbox.writing(timeout_seconds=execution.busy_seconds):
+        while found := _unmarked(history, sandbox, merge):
+            _recorded(execution, found, Take.EDITED, step=f"{part}.edited-{found.ended[0].index}")
+
+
+def _unmarked(history: PlanHistory, sandbox: Sandbox, merge: int) -> Resolution | None:
+    plan_id = sandbox.plan_id
+    for conflict in open_conflicts(history.calls(plan_id)):
+        if conflict.merge == merge and conflict.marked:
+            with suppress(ToolRefused):  # it still has markers
+                found = resolution_of(history, plan_id, sandbox, conflict.shown_path, Take.EDITED)
+                state = sandbox.files_below(found.tree).get(conflict.path)
+                if state is not None and state.mode in _FILES:  # guard: a deleted file may be a mistake
+                    return found
+    return None
+
+
+def _recorded(
+    execution: ToolExecution,
+    found: Resolution,
+    take: Take,
+    *,
+    step: str | None = None,
+    version: int | None = None,
+) -> ToolCall:
+    """Write the files of the resolution and record it as a call. The caller holds `sandbox.writing()`."""
+    sandbox, calls, now = execution.sandbox, execution.calls, execution.clock.now
+    path = found.ended[0].shown_path
+    about = FrozenObject({"path": path, "take": take.value})
+    started = CallState.STARTED
+    call = calls.add(sandbox.plan_id, RESOLVE, about, step=step, state=started, now=now(), version=version)
+    changeset = execution.context.start_changeset()
+    call = calls.move(call, CallState.STARTED, now=now(), changeset_id=changeset)
+    execution.faults.reach("resolve.started.after")
+    sandbox.restore(found.states)
+    execution.faults.reach("resolve.files.after")
+    result = resolved_result(path, take, found.ended, found.tree, found.states)
+    call = calls.move(call, CallState.ENDING, now=now(), result=result)
+    execution.faults.reach("resolve.ending.after")
+    return execution.finish(call)
+
+
 @dataclass(frozen=True, slots=True)
 class ManualResolution:
     """Resolves conflicts for a person. Stateless; holds the sandbox's `writing()` while it works."""
@@ -310,27 +360,7 @@ class ManualResolution:
             self._ensure_idle(plan)
             self._settle(execution)
             found = resolution_of(self.history, plan.id, sandbox, path, take)
-            path = found.ended[0].shown_path
-            now, calls = execution.clock.now, execution.calls
-            arguments = FrozenObject({"path": path, "take": take.value})
-            call = calls.add(
-                plan.id,
-                RESOLVE,
-                arguments,
-                step=None,
-                state=CallState.STARTED,
-                now=now(),
-                version=plan.version,
-            )
-            changeset = execution.context.start_changeset()
-            call = calls.move(call, CallState.STARTED, now=now(), changeset_id=changeset)
-            execution.faults.reach("resolve.started.after")
-            sandbox.restore(found.states)
-            execution.faults.reach("resolve.files.after")
-            result = resolved_result(path, take, found.ended, found.tree, found.states)
-            call = calls.move(call, CallState.ENDING, now=now(), result=result)
-            execution.faults.reach("resolve.ending.after")
-            return execution.finish(call)
+            return _recorded(execution, found, take, version=plan.version)
 
     def _ensure_idle(self, plan: Plan) -> None:
         now = self.plans.get(plan.id)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from cleveragents.changes.model.merge_conflict import has_rebased_since
 from cleveragents.core.change import Difference, FileState, differences_of, split_renames, states_after
 from cleveragents.core.decision import Decision, DecisionState
 from cleveragents.core.errors import JobAlreadyEnded, PlanError, Remedy, SandboxMissing, UnknownDecision
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from cleveragents.plans.ports.decisions import DecisionStore
     from cleveragents.plans.sandbox_edits import SandboxEdits
     from cleveragents.plans.store.sql_decision_store import SqlCorrectionStore
+    from cleveragents.plans.store.sql_plan_store import InTransaction
     from cleveragents.storage.idempotency import IdempotencyClaim
 
 __all__ = ["CorrectionEffects", "PlanCorrection", "UndoneWork", "undone_work"]
@@ -222,6 +224,7 @@ class PlanCorrection(Struct, frozen=True):
         if plan.phase is Phase.EXECUTE and plan.state is not PlanState.COMPLETE:
             return None
         strategy, calls = Strategy.from_json(plan.strategy), self.history.calls(plan.id)
+        blocked = plan.state is PlanState.CONSTRAINED and not has_rebased_since(calls, plan.updated_at)
         return ReadyResult(
             call=max((call.number for call in calls), default=0),
             correction=len(self.corrections.of_plan(plan.id)),
@@ -229,12 +232,15 @@ class PlanCorrection(Struct, frozen=True):
             guidance=len(strategy.guidance),
             job=plan.job_id,
             answer=plan.answer,
+            blocked=plan.error if blocked else None,
+            obstacle=plan.waiting_for if blocked else None,
         )
 
-    def withdraw(self, plan: Plan, *, discard: bool = False) -> Plan:
+    def withdraw(self, plan: Plan, *, discard: bool = False, also: InTransaction | None = None) -> Plan:
         """Withdraw the revisions that have not passed the required checks: restore the result from before
-        them, which is then ready again, and which only a person applies. `PlanComments.withdraw` also reopens
-        their comments, so that the next revision sends them.
+        them, which is then ready again, or blocked if it was, and which only a person applies.
+        `PlanComments.withdraw` also reopens their comments, so that the next revision sends them: `also` is
+        done in the transaction that moves the plan.
 
         Raises `PlanError` if there is no such revision; the errors of `SandboxEdits.restore`.
         """
@@ -244,8 +250,14 @@ class PlanCorrection(Struct, frozen=True):
             raise PlanError(plan.id, "no unfinished revision with an earlier result to return to", (log,))
         strategy = Strategy.from_json(plan.strategy).before(ready, len(self.corrections.of_plan(plan.id)))
         # The plan leaves the job of the revision first: a worker that claims it does nothing.
-        facts = PlanFacts(strategy.to_json(), job_id=self._ended_job(ready), answer=ready.answer or "")
-        restored = self.sandbox_edits.restore(plan, ready.call, facts, discard=discard)
+        facts = PlanFacts(
+            strategy.to_json(),
+            waiting_for=ready.obstacle,
+            error=ready.blocked,
+            job_id=self._ended_job(ready),
+            answer=ready.answer or "",
+        )
+        restored = self.sandbox_edits.restore(plan, ready, facts, discard=discard, also=also)
         self._end_waiting_job(plan)
         self.pausing.lifecycle.wake(restored)
         return restored

@@ -34,6 +34,7 @@ __all__ = [
     "lines_now",
     "named_lines",
     "revision_text",
+    "times_in",
 ]
 
 MOST_LINES = 1_000
@@ -190,6 +191,14 @@ def lines_now(
         return None
     start = found[0] + anchor.before + 1
     return start, start + anchor.end - anchor.start
+
+
+def times_in(anchor: CommentAnchor, content: bytes) -> int:
+    """Return how often the commented lines occur in a content, without the lines around them. 0 for lines
+    that were never unique.
+    """
+    own = anchor.digests[anchor.before :][: anchor.end - anchor.start + 1]
+    return len(_places([_digest(line) for line in _lines(content)], own)) if own else 0
 
 
 def named_lines(text: str) -> tuple[str, int, int] | None:

@@ -92,13 +92,13 @@ _MOVES: Mapping[PhaseState, frozenset[PhaseState]] = {
     **_moves(_E, (_P, _Q)),
     # To strategize: the result shows that the plan was wrong, and the plan goes back by itself.
     (_E, _PR): frozenset({(_S, _Q), *((_E, s) for s in (_PR, _W, _C, _ERR, _CAN))}),
-    # To complete: a revision is withdrawn, and the result from before it is ready again.
-    (_E, _W): frozenset({(_E, _Q), (_E, _ERR), (_E, _CAN), (_S, _Q), (_E, _C)}),
-    (_E, _ERR): frozenset({(_E, _Q), (_E, _CAN), (_P, _REJ), (_S, _Q), (_E, _C)}),
-    (_E, _C): frozenset({(_P, _Q), (_P, _REJ), (_E, _Q), (_S, _Q), (_E, _CAN), (_E, _C)}),
+    # To complete or constrained: a revision is withdrawn, and the result from before it is as it was.
+    (_E, _W): frozenset({(_E, _Q), (_E, _ERR), (_E, _CAN), (_S, _Q), (_E, _C), (_P, _CON)}),
+    (_E, _ERR): frozenset({(_E, _Q), (_E, _CAN), (_P, _REJ), (_S, _Q), (_E, _C), (_P, _CON)}),
+    (_E, _C): frozenset({(_P, _Q), (_P, _REJ), (_E, _Q), (_S, _Q), (_E, _CAN), (_E, _C), (_P, _CON)}),
     (_P, _Q): frozenset({(_P, _PR), (_P, _ERR), (_P, _CAN), (_P, _REJ)}),
     (_P, _PR): frozenset({(_P, s) for s in (_PR, _APPLIED, _CON, _ERR, _CAN)}),
-    (_P, _CON): frozenset({(_P, _Q), (_P, _REJ), (_P, _CAN), (_E, _Q), (_S, _Q), (_E, _C)}),
+    (_P, _CON): frozenset({(_P, _Q), (_P, _REJ), (_P, _CAN), (_E, _Q), (_S, _Q), (_E, _C), (_P, _CON)}),
     # To applied: the user's files decide, whatever the plan recorded.
     (_P, _ERR): frozenset({(_P, _Q), (_P, _APPLIED), (_P, _REJ), (_P, _CAN)}),
     (_P, _CAN): frozenset(),

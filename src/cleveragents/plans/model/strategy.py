@@ -16,7 +16,7 @@ from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.core.policy import Policy, profile
 from cleveragents.core.records import facts_of, record_of
 from cleveragents.core.tool import CallState, ToolCall
-from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.plan import Phase, PhaseState, Plan, PlanState
 
 __all__ = [
     "SETUP",
@@ -114,8 +114,9 @@ class RoleAssignment(Struct, frozen=True):
 
 class ReadyResult(Struct, frozen=True):
     """The result of a plan before a revision: the numbers of its last call and its last correction, how many
-    tasks and texts of guidance the plan had, the job that made the result, and its answer. An earlier version
-    stored neither job nor answer.
+    tasks and texts of guidance the plan had, the job that made the result, and its answer. If the result
+    could not be applied, `blocked` is the reason and `obstacle` has its details. An earlier version stored
+    only the four numbers.
     """
 
     call: int
@@ -124,6 +125,15 @@ class ReadyResult(Struct, frozen=True):
     guidance: int
     job: str | None = None
     answer: str | None = None
+    blocked: str | None = None
+    obstacle: JsonValue = None
+
+    @property
+    def phase_state(self) -> PhaseState:
+        """The phase and state of a plan with this result."""
+        if self.blocked is None:
+            return Phase.EXECUTE, PlanState.COMPLETE
+        return Phase.APPLY, PlanState.CONSTRAINED
 
 
 class Strategy(Struct, frozen=True):

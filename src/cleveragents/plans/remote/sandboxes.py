@@ -26,6 +26,7 @@ from sqlalchemy import Connection, insert, select
 
 from cleveragents.access.model.project import SCHEME, RemoteAddress, ResourceKind, remote_of
 from cleveragents.access.trust.repository_files import configured_paths
+from cleveragents.changes.model.merge_conflict import REBASE, MergeOutcome
 from cleveragents.core.change import GITLINK, differences_of
 from cleveragents.core.errors import (
     CheckFailed,
@@ -315,8 +316,29 @@ class RemoteSandboxes(SandboxRegistry):
             for name in portion:
                 if name not in found or objects.keep(found[name]) != name:
                     raise SandboxRefused(str(place.directory), f"content {name} is not in the database")
+        self._remake_bases(sandbox)
         # guard: only the changes read above: a worker may have recorded more since
         restore_states(sandbox, {path: step.after for path, step in differences_of(changes).items()})
+
+    def _remake_bases(self, sandbox: Sandbox) -> None:
+        """Fetch or rebuild the trees of all rebases. A plan that was rebased starts from them. Raises
+        `RemoteUnreachable`; `SandboxRefused` if the remote no longer has the commit.
+        """
+        plan_id, history = sandbox.plan_id, self._take_over.history
+        done = (call for call in history.calls(plan_id) if call.tool == REBASE and call.result is not None)
+        for call in done:
+            outcome = MergeOutcome.of_call(call)
+            address = remote_of(self._take_over.plan(plan_id).resource)
+            if address is not None and not sandbox.keeps(outcome.theirs):
+                self._take_over.directories.mirrors.fetch(address)
+            if not sandbox.keeps(outcome.tree):
+                changes = history.changes(plan_id)
+                own = (n for n, one in enumerate(changes, start=1) if one.changeset_id == call.changeset_id)
+                then = differences_of(one.entry for one in changes[: max(own, default=0)])
+                sandbox.tree({path: step.after for path, step in then.items()})
+            if call.state is CallState.ENDED and not sandbox.keeps(outcome.theirs):
+                gone = "the remote no longer has the files that the plan was rebased onto"
+                raise SandboxRefused(str(sandbox.root), gone)
 
     def _take_calls_back(self, plan_id: str, fence: Fence) -> None:
         """Mark the calls whose effects were lost with the other machine, so that they are made again."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from cleveragents.core.identifiers import IdentifierSource
     from cleveragents.core.json_value import JsonValue
     from cleveragents.plans.model.plan import Plan
+    from cleveragents.plans.model.strategy import ReadyResult
     from cleveragents.storage.database import Database
     from cleveragents.storage.idempotency import IdempotencyClaim
 
@@ -131,15 +132,37 @@ class SqlCommentStore:
             ensure(held)
             if held.state is made.state:
                 return held
-            at = _last(connection, comment_answers, plan_id) + 1
-            answer = CommentAnswer(at, number, made, now)
-            connection.execute(comment_answers.insert(), _answer_row(plan_id, answer))
-            self._tell(connection, _EVENTS[made.state], held, made.author, made.by_actor, now)
+            self._insert(connection, held, made, now)
             return next(
                 one for one in self._without(_of_plan(connection, plan_id), gone) if one.number == number
             )
 
         return self._database.write(unit)
+
+    def reopening(
+        self, plan_id: str, ready: ReadyResult, made: NewAnswer, *, now: datetime
+    ) -> Callable[[Connection], None]:
+        """Return a function that adds this answer to all comments that actors settled after the result
+        `ready`, in a transaction that holds the plan and reverts all later calls.
+        """
+        gone = self._taken_back(plan_id, self.of_plan(plan_id))
+
+        def unit(connection: Connection) -> None:
+            found = _of_plan(connection, plan_id)
+            # The rollback takes back the answers of calls, but not those of reports and reviews.
+            later = {number for number in _calls_in(found) if number > ready.call}
+            for one in self._without(found, gone | later):
+                settled = not one.is_open and one.answers[-1].made.by_actor
+                if settled and (one.batch or 0) > ready.correction:
+                    self._insert(connection, one, made, now)
+
+        return unit
+
+    def _insert(self, connection: Connection, held: Comment, made: NewAnswer, now: datetime) -> None:
+        at = _last(connection, comment_answers, held.plan_id) + 1
+        answer = CommentAnswer(at, held.number, made, now)
+        connection.execute(comment_answers.insert(), _answer_row(held.plan_id, answer))
+        self._tell(connection, _EVENTS[made.state], held, made.author, made.by_actor, now)
 
     def _taken_back(self, plan_id: str, found: Sequence[Comment]) -> frozenset[int]:
         numbers = _calls_in(found)

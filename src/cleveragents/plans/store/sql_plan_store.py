@@ -8,7 +8,7 @@ a newer version.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -71,7 +71,10 @@ if TYPE_CHECKING:
     from cleveragents.storage.database import Database
     from cleveragents.storage.idempotency import IdempotencyClaim
 
-__all__ = ["SqlPlanStore"]
+__all__ = ["InTransaction", "SqlPlanStore"]
+
+InTransaction = Callable[[Connection], None]
+"""Writes of another store in the transaction of a move."""
 
 _BY_ID = select(plans).where(plans.c.id == bindparam("plan_id"))
 _LISTED = select(*(column for column in plans.columns if column.name != "answer"))
@@ -273,10 +276,11 @@ class SqlPlanStore:
         *,
         now: datetime,
         fence: Fence | None = None,
+        also: InTransaction | None = None,
     ) -> Plan:
         """Move the plan to a new phase and state, if nothing moved it since `plan` was read.
 
-        With a `fence`, the job must still belong to the caller.
+        With a `fence`, the job must still belong to the caller. `also` is done in the same transaction.
 
         Raises `IllegalPlanMove`; `StalePlan` if the plan moved since it was read; `StaleFence` if the job has
         another owner. If an error is raised, nothing has changed.
@@ -284,7 +288,10 @@ class SqlPlanStore:
 
         def unit(connection: Connection) -> Plan:
             ensure_owned(connection, fence)
-            return self.move_in(connection, plan, wanted, facts, now=now)
+            moved = self.move_in(connection, plan, wanted, facts, now=now)
+            if also is not None:
+                also(connection)
+            return moved
 
         return self._database.write(unit)
 

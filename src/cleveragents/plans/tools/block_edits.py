@@ -3,7 +3,7 @@
 An answer may hold blocks of four forms. The path of the file is above each block or in it:
 
 - definitions: code whose functions and classes replace those of the same name (see `definition_merge`);
-- a whole file, if the file is new, has no definitions, or the block has all of them;
+- a whole file, if the file is new, has no definitions or conflict markers, or the block has all of them;
 - `<<<<<<< SEARCH`, `=======`, `>>>>>>> REPLACE`: an exact replacement;
 - a unified diff.
 
@@ -49,6 +49,8 @@ _SEARCH, _DIVIDER, _REPLACED = (
     re.compile(rf"{sign}{{5,9}} ?{word}")
     for sign, word in (("<", "SEARCH"), ("=", "[ \\t]*$"), (">", "REPLACE"))
 )
+# A file may contain other markers as text; those of a merge name the plan.
+_OURS, _THEIRS = "<" * 7 + " plan ", ">" * 7 + " "
 _HUNK = re.compile(r"^@@[^\n]*$", re.MULTILINE)
 _BETWEEN_WORDS = re.compile(r"[\s`*'\"()<>\[\]{},;:=|]+")
 _PATH_WORD = re.compile(r"[\w@+./-]+")
@@ -351,7 +353,8 @@ def _apply(block: Block, path: str, files: SandboxFiles, goal: str) -> str | Non
     new, done = _edited_as_in_file(block, path, old)
     if new == old:
         return ""
-    if is_protected(path, old, goal):  # guard: a check must not pass because its test was changed
+    in_conflict = _unmarked(old or "") is not None
+    if is_protected(path, old, goal) and not in_conflict:  # guard: no check passes because its test changed
         return None
     ensure_parses(path, old, new)
     ensure_no_mask(path, old or "", new)
@@ -384,6 +387,12 @@ def _edited(block: Block, path: str, old: str | None) -> tuple[str, str]:
     body = block.body
     if old is None:
         return body, "created"
+    unmarked = _unmarked(old)
+    if unmarked is not None:
+        lines = iter(body.splitlines())
+        if not all(line in lines for line in unmarked):  # guard: a part of the file would replace all of it
+            raise MergeRefused("the file has a conflict; write the whole file, and change only marked places")
+        return body, "resolved"
     if names_in(path, body):
         merged = merge_definitions(path, old, body)
         parts = [f"replaced {', '.join(merged.replaced)}"] if merged.replaced else []
@@ -395,6 +404,19 @@ def _edited(block: Block, path: str, old: str | None) -> tuple[str, str]:
     if names_in(path, old):  # guard: statements alone would replace a file of functions
         raise MergeRefused("the block has no function or class, but the file has; write the whole definition")
     return body, "written"
+
+
+def _unmarked(text: str) -> list[str] | None:
+    """Return the lines outside the places with conflict markers; None if there are no such places."""
+    rest: list[str] = []
+    inside = found = False
+    for line in text.splitlines():
+        inside = inside or line.startswith(_OURS)
+        if not inside:
+            rest.append(line)
+        elif line.startswith(_THEIRS):
+            inside, found = False, True
+    return rest if found and not inside else None
 
 
 def ensure_parses(path: str, old: str | None, new: str) -> None:

@@ -184,6 +184,7 @@ class RollbackBody(StrictBody):
     checkpoint: int | None = Field(default=None, ge=1, le=10**9, examples=[3])
     withdraw: bool = Field(default=False, description="return to the result from before a revision")
     discard: bool = Field(default=False, description="discard edits made by hand instead of refusing")
+    version: _Version = None
 
     @model_validator(mode="after")
     def _names_a_target(self) -> Self:
@@ -341,7 +342,7 @@ def roll_back_plan(plan_id: PlanId, body: RollbackBody, client: PlanOperator) ->
     With `withdraw`, withdraw a revision that failed or did not pass the required checks: the result from
     before it is ready again.
     """
-    return client.plans.rollback(plan_id, body.checkpoint, discard=body.discard)
+    return client.plans.rollback(plan_id, body.checkpoint, discard=body.discard, version=body.version)
 
 
 @router.post("/plans/{plan_id}/reread", operation_id="rereadPlan")

@@ -19,13 +19,16 @@ from cleveragents.cli.terminal_app.app import Home, TerminalApp
 from cleveragents.cli.terminal_app.board import GROUPS
 from cleveragents.cli.terminal_app.information import Information
 from cleveragents.cli.terminal_app.messages import PlanChanged
+from cleveragents.cli.terminal_app.start import model_notice
 from cleveragents.cli.terminal_app.turn_block import TurnBlock
+from cleveragents.config.settings import ModelSettings
 from cleveragents.conversations.model import TurnState
 from cleveragents.core.errors import ServerUnreachable
 from cleveragents.plans.model.status import PlanStatus
-from tests.terminal_bench import drive, shop_client, until
+from tests.terminal_bench import drive, shop_client, text_of, until
 
 PAGE_GROUPS = Path(board.__file__).parents[2] / "server/web/static/js/groups.js"
+SCRIPTED = "scripted/{}/script.yaml"
 RULES = [
     {"when": {"user": "person:\\s+hang"}, "reply": {"text": "one two", "fault": {"hang": True}}},
     {
@@ -59,6 +62,25 @@ def test_an_answer_is_streamed_and_its_escapes_are_inert(client: Client) -> None
         assert client.conversations.get(pane.session.id).turns == 1
 
     drive(client, play)
+
+
+def test_a_missing_model_is_named_at_the_start(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert model_notice(client, ModelSettings(default=SCRIPTED.format(Path.cwd().parent))) == ""
+    assert "key of the default model openai/gpt-4.1 is missing" in model_notice(
+        client, ModelSettings(default="openai/gpt-4.1")
+    )
+    assert "agents init" in model_notice(client, ModelSettings(default="nobody/nothing"))
+    notice = model_notice(client, ModelSettings())
+
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        shown = text_of(app.home)
+        assert "No model is configured" in shown
+        assert "agents init" in shown
+        await type_in(pilot, app, "/new")
+        await until(pilot, lambda: "No model" not in text_of(app.home))
+
+    drive(client, play, notice=notice)
 
 
 def test_esc_stops_the_answer_and_the_next_message_redirects_it(client: Client) -> None:

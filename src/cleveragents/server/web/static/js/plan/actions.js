@@ -4,7 +4,7 @@ import { html, useState } from "../ui.js";
 import { Button, Dialog, TextArea, TextField, toast } from "../components.js";
 import { counted } from "../format.js";
 import { navigate } from "../router.js";
-import { Act, Trouble } from "./parts.js";
+import { Act, Trouble, useDiscard } from "./parts.js";
 import { placeInWords, remoteOf } from "./place.js";
 import { hasPassed, isPossible } from "./plan_text.js";
 
@@ -30,7 +30,7 @@ export const HINTS = {
   revise: "sends the open comments to the agent, which continues in the same sandbox",
   resume: "continues where the plan stopped, with the same request",
   rebase: "merges the result with the current files, in the sandbox",
-  rollback: "returns to the result from before the revision, ready to apply",
+  rollback: "returns to the result from before the revision",
   undo: "reverts the applied changes",
   reject: "drops the result; the plan stays readable",
   pause: "stops the plan until you resume or correct it",
@@ -163,13 +163,15 @@ function Rebase({ plan, asking, shut, send, trouble }) {
   <//>`;
 }
 
-function Withdraw({ asking, shut, send, trouble }) {
-  const withdraw = () => send({ withdraw: true }, "Revision withdrawn");
+function Withdraw({ plan, asking, shut, send, trouble }) {
+  const [version] = useState(plan.version);
+  const [discard, discardBox] = useDiscard(asking.said.rollback);
+  const withdraw = () => send({ withdraw: true, version, ...discard }, "Revision withdrawn");
   return html`<${Frame}
-    ...${{ name: "rollback", asking, shut, trouble }}
+    ...${{ name: "rollback", asking, shut, trouble: [trouble, discardBox] }}
     title="Withdraw the revision" yes="Withdraw" icon="undo" onYes=${withdraw}
   >
-    <p>Restores the result from before the revision, in the sandbox. It is then ready to apply, and its comments are open again.</p>
+    <p>Restores the result from before the revision, in the sandbox. The plan is then as it was before the revision, and the comments of the revision are open again.</p>
   <//>`;
 }
 

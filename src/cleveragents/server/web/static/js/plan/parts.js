@@ -39,8 +39,24 @@ export function Trouble({ problem, onClose }) {
   </div>`;
 }
 
+// Whether an action was refused because of edits by hand in the sandbox, which it would lose.
+const isAboutEdits = (problem) =>
+  (problem?.remedies ?? []).some((one) => one.action === "plan.reread" || (one.action === "plan.rollback" && one.options.discard));
+
+// A choice to discard edits by hand, offered once the server has refused to lose them. Returns the choice for the
+// request, and its checkbox.
+export function useDiscard(problem) {
+  const [discard, setDiscard] = useState(false);
+  const offered = discard || isAboutEdits(problem);
+  const box = html`<label class="p-check">
+    <input type="checkbox" checked=${discard} onChange=${() => setDiscard(!discard)} />Discard these edits
+  </label>`;
+  return [discard ? { discard } : {}, offered && box];
+}
+
 function headlineOf(problem) {
   if (problem.status === 0) return "Cannot reach the server: the action may have taken effect";
+  if (isAboutEdits(problem)) return "Not done: the sandbox has edits by hand";
   if (problem.status === 409) return "Not done: the plan has changed. The page shows its current state";
   if (problem.status === 403) return "Not allowed";
   if (problem.status === 404) return "Not found";

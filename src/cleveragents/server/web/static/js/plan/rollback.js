@@ -3,7 +3,7 @@
 import { html, useState } from "../ui.js";
 import { Button, Dialog, toast } from "../components.js";
 import { counted } from "../format.js";
-import { Act, Trouble } from "./parts.js";
+import { Act, Trouble, useDiscard } from "./parts.js";
 
 // `call` is the first call that is lost.
 export function RollbackDialog({ plan, call, asking, close }) {
@@ -11,12 +11,14 @@ export function RollbackDialog({ plan, call, asking, close }) {
   const changing = lost.filter((one) => one.changed > 0);
   const changed = changing.length ? `${changing.length} of which changed files` : "none of which changed files";
   const [sure, setSure] = useState(false);
+  const [version] = useState(plan.version); // the calls that the dialog listed when it opened
+  const [discard, discardBox] = useDiscard(asking.said.rollback);
   const shut = () => {
     asking.forget("rollback");
     close();
   };
   const go = async () => {
-    if ((await asking.ask("rollback", { checkpoint: call.number })) === null) return;
+    if ((await asking.ask("rollback", { checkpoint: call.number, version, ...discard })) === null) return;
     toast(`Rolled back to checkpoint ${call.number}`);
     close();
   };
@@ -33,6 +35,7 @@ export function RollbackDialog({ plan, call, asking, close }) {
       </ul>`}
       <label class="p-check"><input type="checkbox" checked=${sure} onChange=${() => setSure(!sure)} />Lose these calls</label>
       <${Trouble} problem=${asking.said.rollback} />
+      ${discardBox}
       <div class="p-row p-dialog-row">
         <${Button} onClick=${shut}>Go back<//>
         <${Act} name="rollback" kind="danger" icon="undo" asking=${asking} disabled=${!sure} onClick=${go}>Roll back<//>
