@@ -256,6 +256,24 @@ def _fork(pane: ConversationPane, argument: str) -> None:
     pane.work(copy)
 
 
+def _rename(pane: ConversationPane, argument: str) -> None:
+    known = pane.session
+    if known is None:
+        pane.say("There is no session to rename yet.")
+        return
+    if not argument:
+        pane.say(f"This session is named {known.title}. Name the new title: /rename TITLE")
+        pane.prompt.restore("/rename ")
+        return
+
+    def call() -> None:
+        named = pane.client.conversations.rename(known.id, argument)
+        pane.call_later(pane.know, named)
+        pane.say(f"This session is named {named.title}.")
+
+    pane.work(call, failed=partial(pane.prompt.restore, f"/rename {argument}"))
+
+
 def _init(pane: ConversationPane, argument: str) -> None:
     pane.say(
         "Quit, run `agents init` in a shell, then start agents again: it asks for the key of a provider."
@@ -284,6 +302,7 @@ COMMANDS = (
     PromptCommand("new", "start a new session", _new),
     PromptCommand("sessions", "[ID]: list sessions, or open one", _sessions),
     PromptCommand("fork", "copy the session and continue the copy", _fork),
+    PromptCommand("rename", "TITLE: change the title of the session", _rename),
     PromptCommand("compact", "summarise old turns for later prompts", _compact),
     PromptCommand("init", "set up a provider and a model", _init),
     PromptCommand("theme", "choose colours", _theme),

@@ -69,6 +69,7 @@ def test_commands_before_the_first_message(client: Client) -> None:
             ("/budget", "spent nothing"),
             ("/compact", "Nothing to summarise."),
             ("/fork", "no session"),
+            ("/rename Paint", "no session"),
             ("/init", "agents init"),
             ("/plan", "/plan GOAL"),
             ("/context", "/context QUESTION"),
@@ -96,6 +97,10 @@ def test_commands_of_a_session(client: Client) -> None:
         await shows(pilot, app, "/budget", "model calls  1")
         await shows(pilot, app, "/sessions", first)
         await says(pilot, app, "/compact", "Nothing to summarise.")
+        await says(pilot, app, "/rename", "named hello. Name the new title: /rename TITLE")
+        await says(pilot, app, "/rename The \x1b[2Jshed", "This session is named The \\x1b[2Jshed.")
+        await until(pilot, lambda: pane.session is not None and "shed" in pane.session.title)
+        await shows(pilot, app, "/sessions", "The \\x1b[2Jshed")
         await run(pilot, app, "/fork")
         await until(pilot, lambda: pane.session is not None and pane.session.id != first)
         await run(pilot, app, f"/sessions {first}")
