@@ -82,7 +82,7 @@ class Home(Screen[None]):
         with Container(id="main"):
             yield self.board
             yield self.conversation
-        yield Footer()
+        yield Footer(show_command_palette=False)  # it would cover other keys at 60 columns; Help names it
 
     def on_mount(self) -> None:
         self.conversation.prompt.area.focus()
@@ -136,7 +136,10 @@ class TerminalApp(App[None]):
     """
 
     TITLE = "CleverAgents"
-    CSS: ClassVar[str] = "ToastRack { align: right top; }"  # notices do not cover the prompt
+    CSS: ClassVar[str] = """
+    ToastRack { align: right top; }  /* notices do not cover the prompt */
+    * { scrollbar-size-vertical: 1; }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "interrupt", "Quit", show=False, priority=True),
     ]

@@ -85,7 +85,10 @@ def _urgency(plan: PlanSummary) -> int:
 class PlanBoard(OptionList):
     """The list of plans. Enter opens the highlighted plan."""
 
-    DEFAULT_CSS: ClassVar[str] = "PlanBoard { text-wrap: nowrap; text-overflow: ellipsis; }"
+    DEFAULT_CSS: ClassVar[str] = """
+    PlanBoard { text-wrap: nowrap; text-overflow: ellipsis; }
+    PlanBoard > .option-list--option-disabled { color: $text; }  /* the headings */
+    """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select", "Open plan")]
 
     def __init__(self) -> None:
