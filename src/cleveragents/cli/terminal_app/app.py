@@ -27,7 +27,7 @@ from textual.worker import Worker, WorkerState
 from cleveragents.cli.session import collect_often
 from cleveragents.cli.terminal_app.board import PlanBoard, PlanChosen
 from cleveragents.cli.terminal_app.conversation import ConversationPane, TurnEnded
-from cleveragents.cli.terminal_app.driver import TolerantDriver
+from cleveragents.cli.terminal_app.driver import TolerantDriver, end_without_terminal
 from cleveragents.cli.terminal_app.events import Batches, EventReader, call_after
 from cleveragents.cli.terminal_app.messages import PlanChanged
 from cleveragents.cli.terminal_app.notices import error_text, notify_error, pasted
@@ -65,7 +65,8 @@ class Home(Screen[None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "pause", "Pause"),
-        Binding("f2", "switch", "Board/prompt"),
+        # A priority: otherwise Enter that arrives together with F2 still goes to the former focus.
+        Binding("f2", "switch", "Board/prompt", priority=True),
         Binding("f1", "help", "Help"),
     ]
 
@@ -89,7 +90,7 @@ class Home(Screen[None]):
 
     def action_switch(self) -> None:
         area = self.conversation.prompt.area
-        (area if self.board.has_focus else self.board).focus()
+        self.set_focus(area if self.board.has_focus else self.board)
 
     def action_help(self) -> None:
         from cleveragents.cli.terminal_app.commands import run_command
@@ -179,8 +180,8 @@ class TerminalApp(App[None]):
     async def on_mount(self) -> None:
         if not self.is_headless:  # without handlers, a signal would leave the terminal in the mode of the app
             loop = asyncio.get_running_loop()
-            for number in (signal.SIGHUP, signal.SIGTERM):
-                loop.add_signal_handler(number, self.exit, None, 128 + number)
+            loop.add_signal_handler(signal.SIGHUP, end_without_terminal, self)
+            loop.add_signal_handler(signal.SIGTERM, self.exit, None, 128 + signal.SIGTERM)
         await self.push_screen(self.home)
         self.reload_board()
 
