@@ -1,13 +1,15 @@
 """The terminal app: the time from an event to the screen, and its memory after an hour of streaming.
 
-    python -m benchmarks.terminal_app [--samples 100] [--events 200000] [--seconds 60]
+    python -m benchmarks.terminal_app [--samples 100] [--rate-seconds 20] [--events 200000] [--seconds 60]
 
 The app runs without a terminal, at 110 columns. The first part uses the real engine on a scratch repository:
 a plan is paused and resumed, and the time counts from the return of the call, after its commit, to the first
 paint of the board with the new status. In "at rest" nothing happens between two changes; "back to back" makes
 each change as soon as the one before is shown, so that it also waits for the least time between two readings
-of the list of plans. The second part feeds turns of 1,000 pieces, and as many events of plans, as fast as the
-app takes them, for at most `--seconds`, and prints the resident memory on the way.
+of the list of plans. The second part feeds 1,000 events of plans and 1,000 pieces of an answer per second for
+`--rate-seconds`, and measures the time until each of them is painted. The last part feeds turns of 1,000
+pieces, and as many events of plans, as fast as the app takes them, for at most `--seconds`, and prints the
+resident memory on the way.
 """
 
 from __future__ import annotations
@@ -28,13 +30,15 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 from cleveragents.api.client import Client, LocalClient, connect
-from cleveragents.api.conversations.client import ConversationRequest
+from cleveragents.api.conversations.client import ConversationRequest, TurnView
 from cleveragents.api.plans.request import PlanRequest
 from cleveragents.cli.terminal_app.app import TerminalApp
+from cleveragents.cli.terminal_app.turn_block import TurnBlock
+from cleveragents.conversations.model import TurnState
 from cleveragents.plans.model.status import PlanStatus
 from tests.plan_bench import new_repository
 from tests.terminal_bench import until
-from tests.terminal_views import FedEvents, FedSessions, ShownPlans, client_of, event, plan
+from tests.terminal_views import FedEvents, FedSessions, ShownPlans, client_of, event, example, plan
 
 __all__ = ["main"]
 
@@ -42,6 +46,7 @@ _SIZE = (110, 40)
 _QUIET_SECONDS = 0.35
 _TURN = 1_000
 _PLANS = 15
+_PER_SECOND = 1_000
 _CHANGES: tuple[tuple[Callable[[Client, str], object], PlanStatus], ...] = (
     (lambda client, plan_id: client.plans.pause(plan_id), PlanStatus.PAUSED),
     (lambda client, plan_id: client.plans.resume(plan_id), PlanStatus.QUEUED),
@@ -105,11 +110,59 @@ def _engine(samples: int) -> None:
             assert isinstance(client, LocalClient)
             for name, pause in (("at rest", _QUIET_SECONDS), ("back to back", 0.0)):
                 waiting = LocalClient(client.access.container, in_front=True)  # no worker runs its plans
-                found = sorted(asyncio.run(_latencies(waiting, samples, pause)))
-                p50, p99 = found[len(found) // 2], found[min(len(found) - 1, int(len(found) * 0.99))]
-                figures = f"p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms"
-                print(f"event to screen, {name}: {figures}", flush=True)
+                found = asyncio.run(_latencies(waiting, samples, pause))
+                print(f"event to screen, {name}: {_figures(found)}", flush=True)
         os.chdir("/")
+
+
+class _PaintedApp(TerminalApp):
+    """The app, with the number of the latest event and of the latest piece at each paint."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client, ConversationRequest(repository="."), session_id="S")
+        self.paints: list[tuple[float, int, int]] = []
+
+    def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
+        super()._display(screen, renderable)
+        if renderable is None or not self.home.is_mounted:
+            return
+        events = [int(one.goal.rpartition(" ")[2]) for one in self.home.board.plans.values()]
+        blocks = self.home.query(TurnBlock)
+        words = blocks.last().answer[-40:].split() if blocks else []
+        self.paints.append((time.perf_counter(), max(events, default=0), int(words[-1]) if words else 0))
+
+
+async def _rate(seconds: float) -> None:
+    plans = ShownPlans(*(plan(id=f"plan{number}", goal="event 0") for number in range(_PLANS)))
+    log, sessions = FedEvents(), FedSessions(example(TurnView, state=TurnState.RUNNING, answer=""))
+    app, put, total = _PaintedApp(client_of(plans, log, sessions)), [0.0], int(seconds * _PER_SECOND)
+    async with app.run_test(size=_SIZE) as pilot:
+        await until(pilot, lambda: app.home.conversation.running and len(app.home.board.plans) == _PLANS)
+        began, spent = time.perf_counter(), time.process_time()
+        while len(put) <= total:
+            due = min(total, int((time.perf_counter() - began) * _PER_SECOND))
+            for number in range(len(put), due + 1):
+                name = f"plan{number % _PLANS}"
+                plans.shown[name] = replace(plans.shown[name], goal=f"event {number}")
+                log.queue.put(event(number, name))
+                sessions.queue.put(f"{number} " if number % 40 else f"{number}\n\n")
+                put.append(time.perf_counter())
+            await asyncio.sleep(0.001)
+        await until(pilot, lambda: app.paints[-1][1:] == (total, total))
+        share = (time.process_time() - spent) / (time.perf_counter() - began)
+    for place, name in ((1, "event of a plan"), (2, "piece of an answer")):
+        found, shown = list[float](), 0
+        for paint in app.paints:
+            found += [paint[0] - put[number] for number in range(shown + 1, paint[place] + 1)]
+            shown = max(shown, paint[place])
+        print(f"{_PER_SECOND:,} a second, {name} to screen: {_figures(found)}", flush=True)
+    print(f"  {share:.2f} of a core", flush=True)
+
+
+def _figures(found: list[float]) -> str:
+    ordered = sorted(found)
+    p50, p99 = ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+    return f"p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms"
 
 
 def _resident() -> float:
@@ -146,11 +199,14 @@ async def _stream(events: int, most_seconds: float) -> None:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.terminal_app", description=__doc__)
     parser.add_argument("--samples", type=int, default=100)
+    parser.add_argument("--rate-seconds", type=float, default=20.0)
     parser.add_argument("--events", type=int, default=200_000)
     parser.add_argument("--seconds", type=float, default=60.0)
     chosen = parser.parse_args(arguments)
     if chosen.samples:
         _engine(chosen.samples)
+    if chosen.rate_seconds:
+        asyncio.run(_rate(chosen.rate_seconds))
     if chosen.events:
         asyncio.run(_stream(chosen.events, chosen.seconds))
     return 0

@@ -197,6 +197,24 @@ def test_a_session_is_forked_listed_and_deleted_after_a_confirmation(bench: Page
     expect(page.get_by_text("Session not found")).to_be_visible()
 
 
+def test_a_session_is_renamed(bench: PageBench, model: str) -> None:
+    page = bench.visit().go(f"/sessions/{begun(bench, model)}")
+    sent(page, "hello")
+    heading = page.get_by_role("heading", level=1)
+    expect(heading).to_have_text("hello")
+    page.get_by_role("button", name="Rename").click()
+    title = page.get_by_role("dialog").get_by_label("Title")
+    expect(title).to_have_value("hello")
+    title.fill("  ")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_be_visible()  # a title is required
+    title.fill("The <b>shed</b>")
+    page.keyboard.press("Enter")
+    expect(heading).to_have_text("The <b>shed</b>")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page).to_have_title("The <b>shed</b> · CleverAgents")
+
+
 def test_a_viewer_reads_and_sends_nothing(bench: PageBench, model: str) -> None:
     talk = begun(bench, model)
     bench.ask("POST", "/users", json={"name": "reader", "role": "viewer"})

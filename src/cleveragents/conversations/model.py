@@ -20,6 +20,7 @@ __all__ = [
     "LONGEST_ANSWER",
     "LONGEST_QUESTION",
     "MOST_CONVERSATIONS",
+    "MOST_STORED_BYTES",
     "MOST_TURNS",
     "PLAN_COMMAND",
     "Conversation",
@@ -46,6 +47,8 @@ MOST_TURNS = 1_000
 """The most turns of a conversation."""
 MOST_CONVERSATIONS = 10_000
 """The most conversations of a user in a project."""
+MOST_STORED_BYTES = 500_000_000
+"""The most bytes of all attachments that a project stores, for questions that are not answered yet."""
 _TITLE_CHARACTERS = 80
 _RECENT_TURNS = 4
 

@@ -32,6 +32,7 @@ from cleveragents.access.model.user import ProjectScope
 from cleveragents.access.store.sql_project_store import hold_project
 from cleveragents.conversations.model import (
     MOST_CONVERSATIONS,
+    MOST_STORED_BYTES,
     MOST_TURNS,
     Conversation,
     NewConversation,
@@ -131,7 +132,8 @@ class SqlConversationStore:
         """Store a copy of the conversation up to a turn, or up to the last ended turn, and return it. A
         running turn is not copied, and plans stay with the source. The copy has the limits of the source.
 
-        Raises `UnknownConversation`; `RequestRefused` if there is no such turn; `RequestUnderWay`.
+        Raises `UnknownConversation`; `RequestRefused` if there is no such turn, or if the project has no room
+        for its attachments; `RequestUnderWay`.
         """
 
         def unit(connection: Connection) -> Conversation:
@@ -164,6 +166,8 @@ class SqlConversationStore:
             if copies:
                 connection.execute(insert(conversation_turns), [_turn_row(one) for one in copies])
                 _copy_attachments(connection, source.id, made.id, last)
+                if any(one.attachments for one in kept):
+                    _ensure_stored_room(connection, made.project)
             return made
 
         return self._database.write(unit)
@@ -238,7 +242,7 @@ class SqlConversationStore:
 
         If a turn of another owner runs, `abandoned` must be its lease, which the caller found abandoned; that
         turn is then marked as interrupted. Otherwise raises `ConversationBusy`; `RequestRefused` if the
-        conversation has too many turns.
+        conversation has too many turns, or if the project has no room for the attachments.
         """
 
         def unit(connection: Connection) -> Conversation:
@@ -264,6 +268,8 @@ class SqlConversationStore:
             connection.execute(insert(conversation_turns), _turn_row(turn))
             _drop_contents(connection, held.id)  # only the last turn can be continued
             _add_attachments(connection, turn, new.attachments)
+            if new.attachments:
+                _ensure_stored_room(connection, held.project)
             title = held.title or title_of(new.question)
             _change(connection, held.id, turns=number, title=title)
             self._tell(connection, EventType.TURN_STARTED, held, now, turn=number)
@@ -539,6 +545,18 @@ def _ensure_room(connection: Connection, made: Conversation) -> None:
         whose = "you have" if made.created_by is None else f"{made.created_by} has"
         problem = f"{whose} {MOST_CONVERSATIONS:,} sessions in project {made.project}, the most; delete some"
         raise RequestRefused(problem, "project")
+
+
+def _ensure_stored_room(connection: Connection, project: str) -> None:
+    """Raise `RequestRefused` if the attachments of the project, with those just added, are too large."""
+    table = conversation_attachments.c
+    ours = select(conversations.c.id).where(conversations.c.project == project)
+    stored = table.conversation_id.in_(ours), table.content.is_not(None)
+    if (connection.execute(select(func.sum(table.bytes)).where(*stored)).scalar() or 0) > MOST_STORED_BYTES:
+        # guard: bounded state. The transaction is rolled back, with the added files.
+        limit = f"project {project} would store more than {MOST_STORED_BYTES:,} bytes of attachments"
+        problem = f"{limit}; continue or delete sessions whose last message has no answer"
+        raise RequestRefused(problem, "attachments")
 
 
 def _ensure_free(held: Conversation, abandoned: Observed | None) -> None:

@@ -108,10 +108,11 @@ def test_a_session_continues_where_it_was_left(agents: Agents) -> None:
     assert "no session" in agents("--continue").err
     talk = json.loads(agents("ask", "hello", "--format", "json").out)["conversation_id"]
     agents("session", "start", typed="/quit\n")
-    ended = agents("--continue", typed="and you?\n/plans\n/help\n/nothing\n\n")
+    ended = agents("--continue", typed="and you?\n/plans\n/help\n/rename A talk\n/nothing\n\n")
     assert "I remember." in ended.out
     assert "no plan" in ended.err
     assert "/compact" in ended.err
+    assert "this session is named A talk" in ended.err
     assert "unknown command" in ended.err
     assert f"agents session resume {talk}" in ended.err
     rows = json.loads(agents("session", "list", "--format", "json").out)

@@ -18,6 +18,7 @@ from cleveragents.api.conversations.plans import LocalConversationPlans
 from cleveragents.conversations.model import (
     LONGEST_ANSWER,
     MOST_CONVERSATIONS,
+    MOST_STORED_BYTES,
     MOST_TURNS,
     NewConversation,
     NewTurn,
@@ -30,10 +31,12 @@ from cleveragents.conversations.store import SqlConversationStore
 from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import RequestRefused
 from cleveragents.core.identifiers import WorkerIdentity
-from cleveragents.storage.conversation_tables import conversations
+from cleveragents.models.model.attachment import Attachment
+from cleveragents.storage.conversation_tables import conversation_attachments, conversations
 from cleveragents.storage.database import Database, open_database
 from cleveragents.storage.rows import row_of
 from cleveragents.testing.clock import CountingIdentifiers
+from tests.attached_files import PNG
 from tests.ready_database import ready_database
 from tests.server_plan_bench import PlanServer, plan_server
 
@@ -84,6 +87,32 @@ def test_the_conversations_of_a_user_are_bounded(database: Database, store: SqlC
     store.create(NewConversation("default", "/r"), now=NOW)
     store.delete(first.id, now=NOW)
     store.create(NewConversation("default", "/r", created_by="ada"), now=NOW)
+
+
+def test_the_stored_attachments_of_a_project_are_bounded(
+    database: Database, store: SqlConversationStore
+) -> None:
+    asks = NewTurn("what is this?", attachments=(Attachment.of("shed.png", PNG),))
+    talk = store.create(NewConversation("default", "/r"), now=NOW)
+    held = store.begin(talk.id, asks, ME, now=NOW)
+    store.end(held.held, TurnState.FAILED, error="no model", now=NOW)  # the file is stored for a next attempt
+    other = store.create(NewConversation("default", "/r"), now=NOW)
+    half = MOST_STORED_BYTES // 2
+    database.write(lambda connection: connection.execute(update(conversation_attachments).values(bytes=half)))
+    fork = store.fork(talk.id, turn=None, by=None, now=NOW)
+    for refused in (
+        lambda: store.fork(talk.id, turn=None, by=None, now=NOW),
+        lambda: store.begin(other.id, asks, ME, now=NOW),
+    ):
+        with pytest.raises(RequestRefused, match="default would store more than 500,000,000 bytes of attach"):
+            refused()
+    assert {one.id for one in store.list()} == {talk.id, other.id, fork.id}, "nothing of a refused fork stays"
+    assert store.get(other.id).owner is None
+    assert store.get(other.id).turns == 0
+    store.begin(other.id, NewTurn("without a file"), ME, now=NOW)
+    resumed = store.resume(talk.id, ME, author=None, now=NOW)
+    store.end(resumed.held, TurnState.ANSWERED, answer="a shed", now=NOW)
+    store.fork(fork.id, turn=None, by=None, now=NOW)
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,7 @@ _HELP = """\
 /plan GOAL    start a plan with this goal, without asking the model
 /plans        list the plans of this session
 /attach FILE  attach an image or a PDF to your next message; without FILE, detach all
+/rename TITLE change the title of this session
 /compact      summarise the old turns for later prompts
 /help         show these commands
 /quit         leave the session, as Ctrl-D does
@@ -228,6 +229,8 @@ def _command(client: Client, session_id: str, line: str, attached: list[Attachme
         progress(f"your next message has: {names}" if names else "your next message has no attachments")
     elif line == "/plans":
         _list_plans(client, session_id)
+    elif name == "/rename" and argument.strip():
+        progress(f"this session is named {client.conversations.rename(session_id, argument).title}")
     elif line == "/compact":
         found = client.conversations.compact(session_id)
         progress(

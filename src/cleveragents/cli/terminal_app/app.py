@@ -27,7 +27,7 @@ from textual.worker import Worker, WorkerState
 from cleveragents.cli.session import collect_often
 from cleveragents.cli.terminal_app.board import PlanBoard, PlanChosen
 from cleveragents.cli.terminal_app.conversation import ConversationPane, TurnEnded
-from cleveragents.cli.terminal_app.driver import TolerantDriver
+from cleveragents.cli.terminal_app.driver import TolerantDriver, end_without_terminal
 from cleveragents.cli.terminal_app.events import Batches, EventReader, call_after
 from cleveragents.cli.terminal_app.messages import PlanChanged
 from cleveragents.cli.terminal_app.notices import error_text, notify_error, pasted
@@ -65,7 +65,8 @@ class Home(Screen[None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "pause", "Pause"),
-        Binding("f2", "switch", "Board/prompt"),
+        # A priority: otherwise Enter that arrives together with F2 still goes to the former focus.
+        Binding("f2", "switch", "Board/prompt", priority=True),
         Binding("f1", "help", "Help"),
     ]
 
@@ -82,14 +83,14 @@ class Home(Screen[None]):
         with Container(id="main"):
             yield self.board
             yield self.conversation
-        yield Footer()
+        yield Footer(show_command_palette=False)  # it would cover other keys at 60 columns; Help names it
 
     def on_mount(self) -> None:
         self.conversation.prompt.area.focus()
 
     def action_switch(self) -> None:
         area = self.conversation.prompt.area
-        (area if self.board.has_focus else self.board).focus()
+        self.set_focus(area if self.board.has_focus else self.board)
 
     def action_help(self) -> None:
         from cleveragents.cli.terminal_app.commands import run_command
@@ -136,7 +137,10 @@ class TerminalApp(App[None]):
     """
 
     TITLE = "CleverAgents"
-    CSS: ClassVar[str] = "ToastRack { align: right top; }"  # notices do not cover the prompt
+    CSS: ClassVar[str] = """
+    ToastRack { align: right top; }  /* notices do not cover the prompt */
+    * { scrollbar-size-vertical: 1; }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "interrupt", "Quit", show=False, priority=True),
     ]
@@ -183,8 +187,8 @@ class TerminalApp(App[None]):
     async def on_mount(self) -> None:
         if not self.is_headless:  # without handlers, a signal would leave the terminal in the mode of the app
             loop = asyncio.get_running_loop()
-            for number in (signal.SIGHUP, signal.SIGTERM):
-                loop.add_signal_handler(number, self.exit, None, 128 + number)
+            loop.add_signal_handler(signal.SIGHUP, end_without_terminal, self)
+            loop.add_signal_handler(signal.SIGTERM, self.exit, None, 128 + signal.SIGTERM)
         await self.push_screen(self.home)
         self.reload_board()
 

@@ -44,6 +44,7 @@ _GROUP_OF = {
     PlanStatus.FAILED: "needs",
     PlanStatus.READY: "review",
 }
+_ASKING = ("needs", "review")
 _URGENCY = ("approval", "question", "budget", "conflict", "error", "review")
 _MOST_DONE = 20
 _AGE_SECONDS = 10.0
@@ -85,7 +86,10 @@ def _urgency(plan: PlanSummary) -> int:
 class PlanBoard(OptionList):
     """The list of plans. Enter opens the highlighted plan."""
 
-    DEFAULT_CSS: ClassVar[str] = "PlanBoard { text-wrap: nowrap; text-overflow: ellipsis; }"
+    DEFAULT_CSS: ClassVar[str] = """
+    PlanBoard { text-wrap: nowrap; text-overflow: ellipsis; }
+    PlanBoard > .option-list--option-disabled { color: $text; }  /* the headings */
+    """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select", "Open plan")]
 
     def __init__(self) -> None:
@@ -108,13 +112,16 @@ class PlanBoard(OptionList):
         return None if option is None else option.id
 
     def show(self, plans: Sequence[PlanSummary], now: datetime) -> bool:
-        """Show these plans, keep the highlighted plan, and return whether a row changed."""
+        """Show these plans, and return whether a row changed. The highlighted plan stays highlighted. If it
+        does not need a person any more, the next plan that does is highlighted.
+        """
+        kept = self._kept(plans)
         self.plans = {plan.id: plan for plan in plans}
         rows = _rows(plans, now)
         content = [(plan_id, text.markup) for plan_id, text in rows]
         if content == self._shown:
             return False
-        kept, same = self.plan_id, [one for one, _ in content] == [one for one, _ in self._shown]
+        same = [one for one, _ in content] == [one for one, _ in self._shown]
         if same:
             for place, ((_, before), (_, after)) in enumerate(zip(self._shown, content, strict=True)):
                 if before != after:
@@ -126,6 +133,16 @@ class PlanBoard(OptionList):
             self.highlighted = known if known is not None else next(iter(places), None)
         self._shown = content
         return True
+
+    def _kept(self, plans: Sequence[PlanSummary]) -> str | None:
+        """Return the plan to highlight when these plans are shown."""
+        known, groups = self.plan_id, grouped(plans)
+        asking = [plan.id for name in _ASKING for plan in groups[name]]
+        before = [one for one, _ in self._shown if one in self.plans and group_of(self.plans[one]) in _ASKING]
+        if known not in before or known in asking:
+            return known
+        later = [one for one in before[before.index(known) :] if one in asking]
+        return next(iter([*later, *asking]), known)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.text import Text
+
 from cleveragents.api.plans.request import PlanRequest
 from cleveragents.cli.terminal_app.board import PlanBoard, PlanChosen
 from cleveragents.cli.terminal_app.information import Information
@@ -46,19 +48,22 @@ def run_command(pane: ConversationPane, text: str) -> None:
 
 
 def _help(pane: ConversationPane, argument: str) -> None:
-    lines = [f"/{one.name.ljust(9)} {one.help}" for one in COMMANDS]
-    lines += ["", *_KEYS]
-    pane.app.push_screen(Information("Commands and keys", "\n".join(lines)))
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for name, text in [*((f"/{one.name}", one.help) for one in COMMANDS), ("", ""), *_KEYS]:
+        table.add_row(Text(name), Text(text))
+    pane.app.push_screen(Information("Commands and keys", table))
 
 
 _KEYS = (
-    "Enter      send; Ctrl-J starts a new line; arrows recall earlier texts",
-    "@          complete the name of a file",
-    "!COMMAND   run a command as a plan, in a sandbox; review its changes",
-    "Esc        stop the answer, or pause the running plan of this session",
-    "F2         move between the board and the prompt",
-    "Ctrl-P     command palette with all actions and themes",
-    "Ctrl-C     twice: quit; plans continue",
+    ("Enter", "send; Ctrl-J starts a new line; arrows recall earlier texts"),
+    ("@", "complete the name of a file"),
+    ("!COMMAND", "run a command as a plan, in a sandbox; review its changes"),
+    ("Esc", "stop the answer, or pause the running plan of this session"),
+    ("F2", "move between the board and the prompt"),
+    ("Ctrl-P", "command palette with all actions and themes"),
+    ("Ctrl-C", "twice: quit; plans continue"),
 )
 
 
@@ -256,6 +261,24 @@ def _fork(pane: ConversationPane, argument: str) -> None:
     pane.work(copy)
 
 
+def _rename(pane: ConversationPane, argument: str) -> None:
+    known = pane.session
+    if known is None:
+        pane.say("There is no session to rename yet.")
+        return
+    if not argument:
+        pane.say(f"This session is named {known.title}. Name the new title: /rename TITLE")
+        pane.prompt.restore("/rename ")
+        return
+
+    def call() -> None:
+        named = pane.client.conversations.rename(known.id, argument)
+        pane.call_later(pane.know, named)
+        pane.say(f"This session is named {named.title}.")
+
+    pane.work(call, failed=partial(pane.prompt.restore, f"/rename {argument}"))
+
+
 def _init(pane: ConversationPane, argument: str) -> None:
     pane.say(
         "Quit, run `agents init` in a shell, then start agents again: it asks for the key of a provider."
@@ -284,6 +307,7 @@ COMMANDS = (
     PromptCommand("new", "start a new session", _new),
     PromptCommand("sessions", "[ID]: list sessions, or open one", _sessions),
     PromptCommand("fork", "copy the session and continue the copy", _fork),
+    PromptCommand("rename", "TITLE: change the title of the session", _rename),
     PromptCommand("compact", "summarise old turns for later prompts", _compact),
     PromptCommand("init", "set up a provider and a model", _init),
     PromptCommand("theme", "choose colours", _theme),

@@ -164,8 +164,8 @@ class FileDiff(ScrollView, can_focus=True):
     }  # fmt: skip
     DEFAULT_CSS = """
     FileDiff { height: 1fr; background: $background; }
-    FileDiff .diff--add { background: $success 20%; }
-    FileDiff .diff--remove { background: $error 20%; }
+    FileDiff .diff--add { background: $success-muted; }
+    FileDiff .diff--remove { background: $error-muted; }
     FileDiff .diff--hunk { color: $text-accent; text-style: bold; }
     FileDiff .diff--comment { color: $text-warning; }
     FileDiff .diff--note { color: $text-muted; }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -13,11 +13,14 @@ from textual.widgets import Static
 
 from cleveragents.cli.terminal_app.notices import plain
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 __all__ = ["Information"]
 
 
 class Information(ModalScreen[None]):
-    """A dialog with a title and a text. Esc, Enter or q closes it."""
+    """A dialog with a title and a text or a table. Esc, Enter or q closes it."""
 
     DEFAULT_CSS: ClassVar[str] = """
     Information { align: center middle; }
@@ -28,7 +31,7 @@ class Information(ModalScreen[None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,q", "dismiss(None)", "Close")]
 
-    def __init__(self, title: str, text: str) -> None:
+    def __init__(self, title: str, text: str | Table) -> None:
         super().__init__()
         self._title, self._text = title, text
 
@@ -36,4 +39,5 @@ class Information(ModalScreen[None]):
         with VerticalScroll() as box:
             box.border_title = self._title
             box.border_subtitle = "Esc closes"
-            yield Static(Text(plain(self._text)), markup=False)
+            shown = Text(plain(self._text)) if isinstance(self._text, str) else self._text
+            yield Static(shown, markup=False)

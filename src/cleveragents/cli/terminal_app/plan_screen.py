@@ -59,7 +59,7 @@ class PlanScreen(ActionScreen[_Page]):
     PlanScreen #request { color: $text-warning; padding: 0 0 1 0; }
     PlanScreen #answer { padding: 0 0 1 0; }
     PlanScreen #live { width: 1fr; height: 1fr; border-left: solid $panel; }
-    PlanScreen #output { height: 1fr; padding: 0 1; background: $background; }
+    PlanScreen #output { height: 1fr; padding: 0 1; background: $background; overflow-y: auto; }
     PlanScreen #said { max-height: 4; padding: 0 1; color: $text-muted; }
     PlanScreen #panes { layout: horizontal; height: 1fr; }
     PlanScreen.-narrow #panes { layout: vertical; }
@@ -170,7 +170,7 @@ class PlanScreen(ActionScreen[_Page]):
 
         def read() -> tuple[PlanSummary, list[Entry], str]:
             summary = plans.summary(plan_id)  # before the output, or its end is missed
-            return summary, *transcript.read(plans)
+            return summary, *transcript.read(plans, at_rest=summary.at_rest)
 
         self.call(read, self._show_output, self._output_lost)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from cleveragents.cli.terminal_app.plan_runner import PlanRunner
     from cleveragents.config.settings import ModelSettings
 
-__all__ = ["has_terminal", "is_dumb", "model_notice", "open_app", "repository_files"]
+__all__ = ["foreign_encoding", "has_terminal", "is_dumb", "model_notice", "open_app", "repository_files"]
 
 _LOG = "terminal-app.log"
 _LIST_SECONDS = 10.0
@@ -36,6 +37,12 @@ def has_terminal() -> bool:
 def is_dumb() -> bool:
     """Return whether the terminal cannot move its cursor."""
     return os.environ.get("TERM", "dumb") in ("", "dumb")
+
+
+def foreign_encoding() -> str | None:
+    """Return the encoding of the terminal if the app cannot draw with it, because it is not UTF-8."""
+    encoding = sys.stderr.encoding or "utf-8"
+    return None if codecs.lookup(encoding).name == "utf-8" else encoding
 
 
 def open_app(session: Session, *, continues: bool) -> None:

@@ -56,9 +56,10 @@ class Transcript:
         self._new: deque[Entry] = deque(maxlen=_MOST_ENTRIES)
         self._output = LiveOutput(lambda line: self._add("output", line))
 
-    def read(self, plans: Plans) -> tuple[list[Entry], str]:
+    def read(self, plans: Plans, *, at_rest: bool = False) -> tuple[list[Entry], str]:
         """Return the entries since the last call, or only the last of them, and the end of the model's
-        current output. Its last word is shown when it is complete: it may be half a secret.
+        current output. Its last word is shown when it is complete: it may be half a secret. The output of a
+        plan that is `at_rest` is complete: then it is an entry.
         """
         while pieces := plans.output(self._plan_id, after=self._number, limit=_PAGE):
             for piece in pieces:
@@ -66,6 +67,8 @@ class Transcript:
                 self._take(piece.kind, piece.text)
             if len(pieces) < _PAGE:
                 break
+        if at_rest:
+            self._end_answer()
         entries = [*self._new]
         self._new.clear()
         return entries, self._end
@@ -74,11 +77,7 @@ class Transcript:
         if kind == "model":
             self._say(self._mask.feed(text))
             return
-        self._say(self._mask.finish())
-        answer = "".join(self._said)
-        if answer.strip():
-            self._add("model", redact_text(_prose(answer)))
-        self._said, self._end = [], ""
+        self._end_answer()
         if kind == "output":
             self._output(text.encode("utf-8", "surrogateescape"))
             return
@@ -86,6 +85,13 @@ class Transcript:
         if kind == "progress":
             for line in text.splitlines():
                 self._add("progress", redact_text(line))
+
+    def _end_answer(self) -> None:
+        self._say(self._mask.finish())
+        answer = "".join(self._said)
+        if answer.strip():
+            self._add("model", redact_text(_prose(answer)))
+        self._said, self._end = [], ""
 
     def _say(self, masked: str) -> None:
         self._said.append(masked)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from io import FileIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,7 @@ def test_commands_before_the_first_message(client: Client) -> None:
             ("/budget", "spent nothing"),
             ("/compact", "Nothing to summarise."),
             ("/fork", "no session"),
+            ("/rename Paint", "no session"),
             ("/init", "agents init"),
             ("/plan", "/plan GOAL"),
             ("/context", "/context QUESTION"),
@@ -96,6 +99,10 @@ def test_commands_of_a_session(client: Client) -> None:
         await shows(pilot, app, "/budget", "model calls  1")
         await shows(pilot, app, "/sessions", first)
         await says(pilot, app, "/compact", "Nothing to summarise.")
+        await says(pilot, app, "/rename", "named hello. Name the new title: /rename TITLE")
+        await says(pilot, app, "/rename The \x1b[2Jshed", "This session is named The \\x1b[2Jshed.")
+        await until(pilot, lambda: pane.session is not None and "shed" in pane.session.title)
+        await shows(pilot, app, "/sessions", "The \\x1b[2Jshed")
         await run(pilot, app, "/fork")
         await until(pilot, lambda: pane.session is not None and pane.session.id != first)
         await run(pilot, app, f"/sessions {first}")
@@ -237,6 +244,21 @@ def test_plain_talks_line_by_line(
         assert (ended.code, ended.out) == (0, "> Hello.\n\n> ")
         assert "takes no command" in agents("--plain", "plan", "list").err
         assert "missing command" in agents("--set", "log.level=info").err
+
+
+def test_a_terminal_without_utf_8_talks_line_by_line_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("cleveragents.cli.terminal_app.start.has_terminal", lambda: True)
+    monkeypatch.setattr("cleveragents.cli.terminal_app.start.open_app", lambda session, *, continues: None)
+    with shop_client(tmp_path, monkeypatch, RULES), command_line(monkeypatch, capfd) as agents:
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setattr(sys, "stderr", TextIOWrapper(FileIO(2, "w", closefd=False), encoding="latin-1"))
+        ended = agents(typed="hello\n/quit\n")
+        assert "Hello." in ended.out
+        assert "the terminal app needs UTF-8, and this terminal uses latin-1" in ended.err
+        monkeypatch.setattr(sys, "stderr", TextIOWrapper(FileIO(2, "w", closefd=False), encoding="UTF8"))
+        assert agents().out == ""
 
 
 def test_a_dumb_terminal_talks_line_by_line_and_the_app_opens_elsewhere(

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.color import Color as RichColor
+from rich.style import Style
 from textual.pilot import Pilot
 
 from cleveragents.api.conversations.client import ConversationRequest, TurnView
@@ -41,6 +43,7 @@ from cleveragents.api.plans.views import (
 )
 from cleveragents.api.views import Page
 from cleveragents.cli.terminal_app.app import TerminalApp
+from cleveragents.cli.terminal_app.diff_view import FileDiff
 from cleveragents.conversations.model import TurnState
 from tests.terminal_bench import text_of, until
 from tests.terminal_views import FedEvents, FedSessions, ShownPlans, client_of, example, plan
@@ -131,7 +134,7 @@ def stored_plans() -> StoredPlans:
         "Sign the session cookie with the key of the day, and keep old cookies valid",
         2,
         needs="approval",
-        meaning="waiting for approval: run `pytest -q`",
+        meaning="waiting: needs your approval",
         waiting_for={"for": "leave", "what": "approval: run `pytest -q 'tests; rm -rf /'`"},
         can=["approve", "deny", "budget", "cancel"],
         approval=example(ApprovalView, call=3),
@@ -223,18 +226,19 @@ def shown(play: Play, width: int, look: Callable[[TerminalApp], str]) -> str:
     async def run() -> str:
         app = TerminalApp(client, ConversationRequest(repository="."))
         async with app.run_test(size=(width, 36)) as pilot:
-            await until(pilot, lambda: len(app.home.board.plans) == 6)
+            await until(pilot, lambda: "Needs you" in text_of(app.screen))
             await play(pilot, app)
             await app.workers.wait_for_complete()
             before = ""
             while before != (before := text_of(app.screen)):
+                app.screen.refresh()  # a dialog that opens early keeps an empty background
                 await pilot.pause(0.05)
             return look(app)
 
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("width", [60, 110])
+@pytest.mark.parametrize("width", [60, 120])
 @pytest.mark.parametrize("name", SCENES)
 def test_a_screen_is_as_stored(name: str, width: int) -> None:
     text = shown(SCENES[name], width, lambda app: text_of(app.screen))
@@ -247,7 +251,8 @@ def test_a_screen_is_as_stored(name: str, width: int) -> None:
     assert lines == stored.read_text(encoding="utf-8")
 
 
-def test_no_color_shows_shades_of_grey_and_the_same_text(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", SCENES)
+def test_no_color_shows_shades_of_grey_and_the_same_text(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
 
     def look(app: TerminalApp) -> str:
@@ -255,9 +260,40 @@ def test_no_color_shows_shades_of_grey_and_the_same_text(monkeypatch: pytest.Mon
         assert {one for one in colours if not one[1:3] == one[3:5] == one[5:7]} <= FRAME
         return text_of(app.screen)
 
-    text = shown(show_plan, 110, look)
-    stored = (SCREENS / "plan-110.txt").read_text(encoding="utf-8")
+    text = shown(SCENES[name], 60, look)
+    stored = (SCREENS / f"{name}-60.txt").read_text(encoding="utf-8")
     assert [line.rstrip() for line in text.splitlines()] == stored.splitlines()
+
+
+@pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
+def test_changed_lines_of_a_diff_are_legible(theme: str) -> None:
+    def look(app: TerminalApp) -> str:
+        diff = app.screen.query_one(FileDiff)
+        styles = [diff._style_of(row, -1) for row in diff.rows if row.kind in ("add", "remove")]
+        assert [one for one in styles if contrast_of(one) < 4.5] == []
+        assert len({one.bgcolor for one in styles}) == 2
+        return ""
+
+    async def show(pilot: Pilot[None], app: TerminalApp) -> None:
+        app.theme = theme
+        await show_review(pilot, app)
+
+    shown(show, 110, look)
+
+
+def contrast_of(style: Style) -> float:
+    """Return the contrast of a text with its background, as WCAG 2 defines it."""
+
+    def luminance(colour: RichColor | None) -> float:
+        assert colour is not None
+        parts = [part / 255 for part in colour.get_truecolor()]
+        red, green, blue = (
+            part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+        )
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    low, high = sorted([luminance(style.color), luminance(style.bgcolor)])
+    return (high + 0.05) / (low + 0.05)
 
 
 FRAME = {"#ff5f57", "#febc2e", "#28c840", "#c5c8c6"}

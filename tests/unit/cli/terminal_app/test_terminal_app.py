@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from textual.pilot import Pilot
 from textual.widgets import OptionList
 
 from cleveragents.api.client import Client, LocalClient
+from cleveragents.api.conversations.client import ConversationRequest
 from cleveragents.api.events import EventPage, EventView
 from cleveragents.api.plans.request import PlanRequest
 from cleveragents.cli.terminal_app import board
@@ -26,8 +29,10 @@ from cleveragents.conversations.model import TurnState
 from cleveragents.core.errors import ServerUnreachable
 from cleveragents.plans.model.status import PlanStatus
 from tests.terminal_bench import drive, shop_client, text_of, until
+from tests.terminal_views import FedEvents, FedSessions, ShownPlans, client_of, plan
 
 PAGE_GROUPS = Path(board.__file__).parents[2] / "server/web/static/js/groups.js"
+MOMENT = datetime(2026, 11, 15, 12, tzinfo=UTC)
 SCRIPTED = "scripted/{}/script.yaml"
 RULES = [
     {"when": {"user": "person:\\s+hang"}, "reply": {"text": "one two", "fault": {"hang": True}}},
@@ -173,6 +178,28 @@ def test_the_board_shows_a_live_plan_and_follows_it(client: Client) -> None:
         assert "colour" in prompts[1]
 
     drive(client, play)
+
+
+def test_a_decided_plan_leaves_the_highlight_to_the_next_one() -> None:
+    names = ("one", "two", "three")  # in the order of the board
+    waiting = [plan(id=name, status="waiting", needs="approval", state="waiting") for name in names]
+    waiting = [replace(one, updated=MOMENT - timedelta(hours=age)) for age, one in enumerate(waiting)]
+    plans = ShownPlans(*waiting)
+
+    async def run() -> None:
+        app = TerminalApp(client_of(plans, FedEvents(), FedSessions()), ConversationRequest())
+        async with app.run_test() as pilot:
+            shown = app.home.board
+            await until(pilot, lambda: len(shown.plans) == 3)
+            shown.highlighted = 2
+            assert shown.plan_id == "two"
+            for decided, highlighted in (("three", "two"), ("two", "one"), ("one", "one")):
+                plans.shown[decided] = replace(plans.shown[decided], status=PlanStatus.RUNNING, needs=None)
+                app.reload_board()
+                await until(pilot, lambda decided=decided: shown.plans[decided].needs is None)
+                assert shown.plan_id == highlighted
+
+    asyncio.run(run())
 
 
 def test_the_groups_are_those_of_the_page() -> None:

@@ -42,15 +42,15 @@ def read_until(terminal: int, wanted: bytes) -> bytes:
 
 
 @contextmanager
-def app_on_terminal(root: Path) -> Iterator[tuple[Forked, int]]:
-    """Run `agents` on a terminal of 80 columns until it shows the board."""
+def app_on_terminal(root: Path, shown: bytes = b"No plans yet") -> Iterator[tuple[Forked, int]]:
+    """Run `agents` on a terminal of 80 columns until it shows this text of the board."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
     with Forked([sys.executable, "-m", "cleveragents"], cwd=root, **streams) as process:
         try:
             os.close(theirs)
-            read_until(ours, b"No plans yet")
+            read_until(ours, shown)
             yield process, ours
         finally:
             process.kill()
@@ -104,12 +104,14 @@ def test_a_signal_restores_the_terminal_and_leaves_plans_running(
             wait_until(lambda: not is_in_background(tmp_path / "state", plan.id))
 
 
-def test_a_closed_terminal_ends_the_app(root: Path) -> None:
+@pytest.mark.parametrize("hangs_up", [True, False], ids=["signal", "no signal"])
+def test_a_closed_terminal_ends_the_app(root: Path, hangs_up: bool) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     with app_on_terminal(root) as (process, terminal):
         os.dup2(nowhere, terminal)  # closes our end of the terminal
         os.close(nowhere)
-        process.send_signal(signal.SIGHUP)  # the kernel sends it to the processes of a lost terminal
+        if hangs_up:  # the kernel sends it to the processes of a lost terminal, unless they left its session
+            process.send_signal(signal.SIGHUP)
         assert process.wait(60) != 0
 
 
@@ -120,6 +122,16 @@ def test_input_that_is_not_utf_8_does_not_end_the_app(root: Path, monkeypatch: p
         read_until(terminal, b"UTF-8")  # of the notice
         os.write(terminal, b"\x1bOP")  # F1
         read_until(terminal, b"Commands and keys")
+        quit_app(process, terminal)
+
+
+def test_enter_that_arrives_together_with_f2_opens_the_plan(root: Path) -> None:
+    with connect(directory=root) as client:
+        assert isinstance(client, LocalClient)
+        LocalClient(client.access.container, in_front=True).plans.create(REQUEST)
+    with app_on_terminal(root, b"Queued") as (process, terminal):
+        os.write(terminal, b"\x1bOQ\r")  # F2, Enter
+        read_until(terminal, b"Cancel")  # a key of the plan
         quit_app(process, terminal)
 
 

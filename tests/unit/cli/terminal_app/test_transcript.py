@@ -76,3 +76,14 @@ def test_the_json_of_a_strategist_is_shown_as_prose() -> None:
         '{"name": "read_file"}',
         "[1, 2]",
     ]
+
+
+def test_the_last_answer_of_a_plan_at_rest_is_an_entry() -> None:
+    recording: Any = Recording()
+    transcript = Transcript("P")
+    recording.add('{"verdict": "accept", "findings": []}')
+    assert transcript.read(recording)[0] == []
+    assert transcript.read(recording, at_rest=True) == ([Entry("model", "accept")], "")
+    assert transcript.read(recording, at_rest=True) == ([], "")
+    recording.add("It was resumed. ")
+    assert transcript.read(recording) == ([], "It was resumed. ")

@@ -123,7 +123,7 @@ function Banners() {
   useEvents((event) => event.type === "reset" || event.type.startsWith("worker."), reload);
   const unisolated = data?.unisolated_workers ?? [];
   if (!offline && !unisolated.length) return null;
-  return html`<div class="banners">
+  return html`<section class="banners" aria-label="Warnings">
     ${offline &&
     html`<p class="banner" role="alert">
       <${Icon} name="tone-bad" /> Cannot reach the server. This page may be out of date. Reconnecting …
@@ -132,5 +132,5 @@ function Banners() {
     html`<p class="banner" role="note" id="unisolated">
       <${Icon} name="tone-bad" /> Commands are not isolated on ${unisolated.join(", ")}: they run with all rights of the worker's user.
     </p>`}
-  </div>`;
+  </section>`;
 }

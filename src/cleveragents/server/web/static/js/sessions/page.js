@@ -1,8 +1,8 @@
 // The page of a session: the conversation, the message field, and beside them the plan that a turn is about.
 
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../ui.js";
-import { del, newKey, post } from "../api.js";
-import { Badge, Button, Empty, ErrorBox, Id, Link, Loading, Money, PageHead, When, confirm, toast, toastProblem } from "../components.js";
+import { del, newKey, patch, post } from "../api.js";
+import { Badge, Button, Dialog, Empty, ErrorBox, Id, Link, Loading, Money, PageHead, TextField, When, confirm, toast, toastProblem } from "../components.js";
 import { count, counted } from "../format.js";
 import { navigate, setQuery, useLocation } from "../router.js";
 import { useSession } from "../session.js";
@@ -144,6 +144,7 @@ function useActing(talk, reload) {
     remove,
     resume: () => during("resume", () => post(`${path}/resume`)),
     stop: () => during("stop", () => post(`${path}/stop`)),
+    rename: (title) => during("rename", () => patch(path, { title })),
     compact: () =>
       during("compact", async () => {
         const now = await post(`${path}/compact`);
@@ -152,7 +153,24 @@ function useActing(talk, reload) {
   };
 }
 
+/** Asks for a title. An empty title is not sent. */
+function RenameDialog({ talk, acting, close }) {
+  const [title, setTitle] = useState(talk.title);
+  const send = async (event) => {
+    event.preventDefault();
+    await acting.rename(title.trim());
+    close();
+  };
+  return html`<${Dialog} title="Rename the session" onClose=${close}>
+    <form class="form-part" onSubmit=${send}>
+      <${TextField} label="Title" autofocus required maxlength="1000" pattern=".*\\S.*" value=${title} onInput=${setTitle} />
+      <div class="form-actions"><${Button} kind="primary" type="submit" busy=${acting.busy === "rename"}>Rename<//></div>
+    </form>
+  <//>`;
+}
+
 function Head({ talk, may, acting, running }) {
+  const [renaming, setRenaming] = useState(false);
   const [word, tone] = stateOf(talk.state);
   const off = Boolean(acting.busy);
   return html`<header class="p-head">
@@ -172,6 +190,7 @@ function Head({ talk, may, acting, running }) {
         ${talk.turns > 4 &&
         html`<${Button} icon="log" busy=${acting.busy === "compact"} disabled=${off || running} onClick=${acting.compact}
           title="Summarise old turns for later prompts; they stay readable">Compact<//>`}
+        <${Button} icon="edit" disabled=${off} onClick=${() => setRenaming(true)}>Rename …<//>
         <${Button} kind="quiet" icon="trash" busy=${acting.busy === "delete"} disabled=${off || running} onClick=${acting.remove}>Delete …<//>
       </div>`}
     </div>
@@ -182,5 +201,6 @@ function Head({ talk, may, acting, running }) {
       ${talk.model && html`<span class="p-muted">${shortModel(talk.model)}</span>`}
       ${talk.profile && html`<span class="p-muted">profile ${talk.profile}</span>`}
     </div>
+    ${renaming && html`<${RenameDialog} ...${{ talk, acting }} close=${() => setRenaming(false)} />`}
   </header>`;
 }
