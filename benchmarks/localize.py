@@ -22,7 +22,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.localize_report import Outcome, is_candidate, mean_over_projects, measured, plot, table
+from benchmarks.localize_report import (
+    Outcome,
+    is_candidate,
+    language_of,
+    mean_over_projects,
+    measured,
+    plot,
+    table,
+)
 from benchmarks.localize_truth import TrueDefinitions, true_definitions
 from cleveragents.context.code_index import CodePlace, CodeSnapshot
 from cleveragents.context.context_parts import StrategyGround
@@ -45,6 +53,8 @@ FUSION = "all strategies"
 FUNCTIONS = "functions, all strategies"
 CLASSES = "classes, all strategies"
 PLAIN = "plain BM25"
+OFF = "embeddings"
+"""The strategies that are off by default (`context.strategies_off`), even if their package is installed."""
 _MOST_PLAIN = 200
 _DEADLINE_SECONDS = 60.0
 
@@ -57,6 +67,13 @@ class Case:
     question: str
     files: tuple[str, ...]
     lines: Mapping[str, Mapping[str, Sequence[int]]]
+
+    @property
+    def language(self) -> str:
+        return language_of(self.files[0])
+
+    def is_candidate(self, path: str) -> bool:
+        return is_candidate(path, self.language)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +125,11 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--limit", type=int, help="use only the first LIMIT cases")
     parser.add_argument("--only", default="", help="repositories with this in their name")
     parser.add_argument("--one-file", action="store_true", help="only cases whose fix changed one file")
-    parser.add_argument("--without", default="", help="strategies to leave out, separated by commas")
+    parser.add_argument(
+        "--without",
+        default=OFF,
+        help="strategies to leave out, separated by commas; default: those off by default",
+    )
     parser.add_argument("--state", help="folder of an index to reuse; by default, it is temporary")
     parser.add_argument("--json", type=Path, help="write all measurements to this file")
     parser.add_argument("--plot", type=Path, help="write a plot to this file (SVG)")
@@ -216,14 +237,14 @@ class Bench:
         return [place.path for place in ranking.files]
 
     def _outcome(self, case: Case, system: str, paths: Iterable[str], seconds: float) -> Outcome:
-        order = {path: rank for rank, path in enumerate(filter(is_candidate, paths), 1)}
+        order = {path: rank for rank, path in enumerate(filter(case.is_candidate, paths), 1)}
         ranks = tuple(order.get(path, 0) for path in case.files)
         return Outcome(case.id, case.repository, system, ranks, seconds)
 
 
 def _definitions(case: Case, answer: ContextAnswer, truth: TrueDefinitions) -> list[Outcome]:
     """Return the ranks of the touched functions, and of the touched classes by their best member."""
-    found = [one for one in answer.definitions if is_candidate(one.path)]
+    found = [one for one in answer.definitions if case.is_candidate(one.path)]
     functions = [(one.path, one.name, one.span.first) for one in found if one.kind != "class"]
     owners = [(one.path, one.name if one.kind == "class" else one.name.rpartition(".")[0]) for one in found]
     classes = dict.fromkeys(owner for owner in owners if owner[1])
@@ -244,7 +265,7 @@ def _definitions(case: Case, answer: ContextAnswer, truth: TrueDefinitions) -> l
 
 def _plain(case: Case, code: CodeSnapshot) -> list[str]:
     """Rank whole files by the whole text of the question."""
-    paths = {file.document: file.path for file in code.files if is_candidate(file.path)}
+    paths = {file.document: file.path for file in code.files if case.is_candidate(file.path)}
     corpus = Corpus(code, paths.keys())
     query = {term: float(count) for term, count in terms_of(case.question).items()}
     found = corpus.find(code, Field.BODY, sorted(query))

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.localize import Case, NotCancelled, clone_of, read_cases
+from benchmarks.localize import OFF, Case, NotCancelled, clone_of, read_cases
 from benchmarks.localize_truth import TrueDefinitions, true_definitions
 from cleveragents.context.code_index import CodePlace, CodeSnapshot
 from cleveragents.context.context_parts import StrategyGround
@@ -128,7 +128,7 @@ def extract(case: Case, clone: Path, state: Path, target: Path) -> None:
 def _look(case: Case, code: CodeSnapshot, history: GitCommitHistory) -> CaseSignals:
     ground = StrategyGround(code, history)
     found: list[ContextFragment] = []
-    for make in StrategyRegistry().offers().values():
+    for make in (make for name, make in StrategyRegistry().offers().items() if name not in OFF.split(",")):
         found += make(ground).retrieve(ContextRequest(case.question), NotCancelled())
     ranking = FusedScorer(fusion_weights()).rank(case.question, MergedPlaces().merge(found), code)
     fused = [(place.path, place.score) for place in ranking.files if kind_of(place.path) == "source"]

@@ -122,6 +122,21 @@ def test_a_terminal_shows_one_screen_of_definitions_and_files(agents: Agents, sc
     assert taken[taken.index("definitions") + 3].startswith("take ")  # without its class
 
 
+def test_a_narrow_terminal_keeps_the_file_name_and_the_line(
+    agents: Agents, shop: Path, screen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = shop / "shop/adapters/payment/providers/receipts.py"
+    deep.parent.mkdir(parents=True)
+    deep.write_text("\n\ndef print_receipt(total):\n    return total\n", encoding="utf-8")
+    monkeypatch.setattr(context_view, "get_terminal_size", lambda: os.terminal_size((80, 24)))
+    lines = agents("context", "Who prints the receipt?", "--format", "rich").out.splitlines()
+    row = lines[lines.index("definitions") + 3].split()
+    assert row[0] == "print_receipt"
+    assert row[1].startswith("…")
+    assert row[1].endswith("/receipts.py:3")
+    assert len(row[1]) == 80 // 3
+
+
 def test_all_shows_the_code_as_well_in_a_pager(
     agents: Agents, screen: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +152,14 @@ def test_a_question_about_something_else_is_answered_with_a_warning(agents: Agen
     ended = agents("context", "How do I bake a chocolate cake?")
     assert "nothing in this repository seems related to the question" in " ".join(ended.err.split())
     assert "seems related" not in agents("context", "Where is the session cookie signed?").err
+
+
+def test_a_question_about_something_else_lists_no_definition_without_evidence(agents: Agents) -> None:
+    told = json.loads(agents("context", "quantum chromodynamics lattice", "--format", "json").out)
+    assert "seems related" in told["notes"][0]
+    assert told["definitions"] == []
+    told = json.loads(agents("context", "Where is the session cookie signed?", "--format", "json").out)
+    assert ["in a relevant file"] in [one["reasons"] for one in told["definitions"]]
 
 
 def test_a_question_need_not_be_quoted(agents: Agents) -> None:

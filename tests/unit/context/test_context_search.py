@@ -140,7 +140,15 @@ def test_modules_of_several_languages_are_found_where_they_are_imported() -> Non
 
 @pytest.mark.parametrize(
     "words",
-    [("parse", "parser", "parsers", "parsing"), ("cookie", "cookies"), ("query", "queries"), ("class",)],
+    [
+        ("parse", "parser", "parsers", "parsing"),
+        ("cookie", "cookies"),
+        ("query", "queries"),
+        ("class",),
+        ("register", "registered", "registering"),
+        ("plot", "plots", "plotted", "plotting"),
+        ("call", "called", "caller"),
+    ],
 )
 def test_forms_of_a_word_are_one(words: tuple[str, ...]) -> None:
     assert len({stem(word) for word in words}) == 1

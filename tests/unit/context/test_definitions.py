@@ -185,6 +185,17 @@ def test_a_question_with_a_word_of_a_name_is_related(question: str, related: boo
     assert ranking.is_related is related
 
 
+def test_common_words_of_a_short_question_are_no_evidence() -> None:
+    code, look = looked("How do I bake bread?", {"app.py": "def do_teardown():\n    return 1\n" * 9})
+    assert not is_related(look)
+    found = [Candidate("app.py", None, (Finding("keyword", "file_full", 1.0),))]
+    ranking = FusedScorer(fusion_weights()).rank(
+        "How do I bake bread?", found, ShownCode(code, code.files, print)
+    )
+    assert not ranking.is_related
+    assert not any("name matches" in reason for one in ranking.definitions for reason in one.reasons)
+
+
 def test_nothing_is_ranked_without_findings() -> None:
     code = MemorySnapshot({}, CodePlace(Path("/nowhere")))
     assert FusedScorer(fusion_weights()).rank(SIGNED, [], code) == Ranking()

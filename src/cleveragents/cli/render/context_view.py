@@ -30,6 +30,7 @@ _COLUMNS = ("place", "depth", "tokens", "score", "found_by")
 _TAKEN_LINES = 12
 """Lines of a screen for the headings, the summary and the prompt after it."""
 _LEAST_LISTED = 3
+_LEAST_PLACE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def _screen(answer: ContextView, output: Output, options: AnswerOptions) -> None
             [_definition_row(one) for one in definitions],
             ["definition", "place", "score", "reason"],
             empty="",
-            cut=("definition", "place", "reason"),
+            cut=("definition", "reason"),
             spare=("score",),
         )
     if files:
@@ -120,10 +121,16 @@ def _listed(answer: ContextView) -> list[str]:
 def _definition_row(one: DefinitionView) -> dict[str, JsonValue]:
     return {
         "definition": one.name.rpartition(".")[2],  # with its class, it would be cut
-        "place": f"{one.path}:{one.lines[0]}",
+        "place": _end(f"{one.path}:{one.lines[0]}"),
         "score": f"{one.score:.2f}",
         "reason": "; ".join(one.reasons),
     }
+
+
+def _end(place: str) -> str:
+    """Return the end of a place, because a person needs the name of the file and the line."""
+    room = max(_LEAST_PLACE, get_terminal_size().columns // 3)
+    return place if len(place) <= room else f"…{place[1 - room :]}"
 
 
 def _paged(lines: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ question that contains a word of the name of a definition or file counts as rela
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from cleveragents.context.model.code import LineSpan
@@ -26,10 +26,11 @@ from cleveragents.context.search.definition_signals import (
 from cleveragents.context.search.path_words import PathWords, stem
 from cleveragents.context.search.question_search import FileKind, QuestionSearch
 
-__all__ = ["is_related", "rank_definitions", "with_definitions"]
+__all__ = ["is_related", "rank_definitions", "with_definitions", "with_evidence"]
 
 _MOST_DEFINITIONS: Final = 100
 _MOST_REASONS: Final = 2
+_NO_REASON: Final = ("in a relevant file",)
 _CERTAIN_NAME: Final = 0.4
 _STRONG: Final = 0.6
 
@@ -64,6 +65,11 @@ def rank_definitions(
         for row in order
         if scores[row] > 0
     )
+
+
+def with_evidence(definitions: Sequence[RankedDefinition]) -> tuple[RankedDefinition, ...]:
+    """Return the definitions that have evidence of their own, not only that of their file."""
+    return tuple(one for one in definitions if one.reasons != _NO_REASON)
 
 
 def _ranked(unit: DefinitionUnit, score: float, reasons: tuple[str, ...]) -> RankedDefinition:
@@ -110,7 +116,7 @@ class _Reasons:
 
     def __init__(self, look: QuestionSearch, signals: DefinitionSignals) -> None:
         self._signals = signals
-        self._wanted = frozenset(map(stem, look.queries["weighed"]))
+        self._wanted = frozenset(map(stem, _telling(look.queries["weighed"])))
 
     def of(self, row: int) -> tuple[str, ...]:
         """Return at most two reasons, the strongest first."""
@@ -125,7 +131,7 @@ class _Reasons:
             (value(row, "words") >= _STRONG or value(row, "cover") >= _STRONG, "has words of the question"),
         ]
         reasons = [reason for holds, reason in said if holds]
-        return tuple(reasons[:_MOST_REASONS]) or ("in a relevant file",)
+        return tuple(reasons[:_MOST_REASONS]) or _NO_REASON
 
     def _name_words(self, unit: DefinitionUnit) -> list[str]:
         words = [word for word in split_identifier(unit.definition.name) if stem(word) in self._wanted]
@@ -152,13 +158,14 @@ def is_related(
     for kind, times in ((FileKind.SOURCE, 1), (FileKind.TEXT, 2), (FileKind.TEST, 2)):
         table = look.table(kind, documents=True)
         for part, least in (("title", _LEAST_TITLE), ("weighed", _LEAST_WORDS)):
-            if table.coverage(look.queries[part]).max(initial=0.0) >= times * least:
+            asked = _telling(look.queries[part])
+            if table.coverage(asked).max(initial=0.0) >= times * least:
                 return True
     held: set[str] = set()
     for kind in (FileKind.SOURCE, FileKind.TEXT):  # a small repository may have no code at all
         found = look.found(kind)
         held |= {found.terms[number] for number in np.unique(found.term).tolist()}
-    weights = {term: weight for term, weight in look.queries["weighed"].items() if term not in _ASKING}
+    weights = _telling(look.queries["weighed"])
     known = sum(weight for term, weight in weights.items() if term in held)
     return known >= _LEAST_KNOWN * sum(weights.values())
 
@@ -167,13 +174,17 @@ def _is_name_asked(
     look: QuestionSearch, definitions: Sequence[RankedDefinition], paths: Sequence[str]
 ) -> bool:
     """Return whether the name of a definition or file contains a word of the question."""
-    asked = {
-        term: weight
-        for term, weight in look.queries["weighed"].items()
-        if term not in COMMON_WORDS and term not in _ASKING
-    }
+    asked = _telling(look.queries["weighed"])
     stems = frozenset(map(stem, asked))
     names = (one.name.rpartition(".")[2] for one in definitions)
     if any(stem(word) in stems for name in names for word in split_identifier(name)):
         return True
     return bool(PathWords(paths).scores(asked)["share"])
+
+
+def _telling(query: Mapping[str, float]) -> dict[str, float]:
+    """Return the words of a question without common ones, which the query of a short question contains.
+
+    "How do I bake bread?" is not about a function named `do_teardown`.
+    """
+    return {term: weight for term, weight in query.items() if term not in COMMON_WORDS | _ASKING}

@@ -36,7 +36,12 @@ from cleveragents.context.model.context import (
     Signal,
 )
 from cleveragents.context.model.question import read_question
-from cleveragents.context.pipeline.definitions import is_related, rank_definitions, with_definitions
+from cleveragents.context.pipeline.definitions import (
+    is_related,
+    rank_definitions,
+    with_definitions,
+    with_evidence,
+)
 from cleveragents.context.pipeline.renderings import CodeText, ShownCode, printable
 from cleveragents.context.search.question_search import shared_search
 from cleveragents.context.strategy import CancelSignal
@@ -193,8 +198,10 @@ def _with_definitions(ranking: Ranking, question: str, code: CodeSnapshot) -> Ra
         if kind_of(place.path) == "source" and place.path in look.documents
     ]
     definitions = rank_definitions(look, files)
-    places = with_definitions(ranking.places, definitions)
     related = is_related(look, definitions, [place.path for place in ranking.files])
+    if not related:  # otherwise definitions about which nothing is known would have the score 1
+        definitions = with_evidence(definitions)
+    places = with_definitions(ranking.places, definitions)
     return Ranking(ranking.files, places, definitions, related)
 
 

@@ -101,7 +101,7 @@ class DefinitionSignals:
 def definition_scores(signals: DefinitionSignals) -> Matrix:
     """Return the score of each definition: the score of its file times its own evidence.
 
-    The weights are set by hand. Weights and trees learned from 354 issues did not rank definitions of other
+    The weights are set by hand. Weights and trees learned from 587 issues did not rank definitions of other
     projects better.
     """
     import numpy as np

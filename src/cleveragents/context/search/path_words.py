@@ -30,15 +30,24 @@ _FOLDER_FILES = frozenset({"__init__", "index", "mod", "lib"})
 
 @lru_cache(maxsize=50_000)
 def stem(word: str) -> str:
-    """Return the word without its ending, so that `parsers`, `parsing` and `parse` match."""
+    """Return the word without its ending, so that `parsers`, `parsing` and `parse` match, and `plotted` and
+    `plot`.
+    """
     if word.endswith("s") and not word.endswith("ss") and len(word) > 4:
         word = word[:-1]
     if word.endswith("ie") and len(word) > 4:
         return word[:-2] + "y"
+    shorter = _without_ending(_without_ending(word))  # `registered` has two endings, `register` has one
+    if shorter != word:
+        return shorter[:-1] if shorter[-2] == shorter[-1] not in "lsz" else shorter
+    return word[:-1] if word.endswith("e") and len(word) > 4 else word
+
+
+def _without_ending(word: str) -> str:
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= 4:
             return word[: -len(ending)]
-    return word[:-1] if word.endswith("e") and len(word) > 4 else word
+    return word
 
 
 @lru_cache(maxsize=50_000)
