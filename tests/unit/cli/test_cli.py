@@ -229,13 +229,13 @@ def test_commands_load_no_library_and_start_no_process_that_they_do_not_need(tmp
     _, loaded, started, made = probed(tmp_path, "plan", "apply", plan)
     assert not (UNUSED | WORK) & loaded
     assert started.keys() <= {"git"}
-    assert started["git"] <= 15
+    assert started["git"] <= 12
     assert made <= 60
 
     _, loaded, started, made = probed(tmp_path, "plan", "undo", plan)
     assert not (UNUSED | WORK) & loaded
     assert started.keys() <= {"git"}
-    assert started["git"] <= 11
+    assert started["git"] <= 10
     assert made <= 60
 
     _, loaded, started, made = probed(tmp_path, "plan", "list")
