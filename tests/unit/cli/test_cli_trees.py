@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from cleveragents.core.errors import PlanError, Remedy, remedies_record
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.ports.plans import PlanFacts
 from tests import fork_server
-from tests.cli_bench import Agents, Ended, command_line, paint_shop, use_home
+from tests.cli_bench import Agents, Ended, paint_shop, use_home
 from tests.tree_bench import tree_bench
 
 pytestmark = pytest.mark.usefixtures("commands_are_forked")
@@ -52,14 +51,6 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = paint_shop(tmp_path / "shop")
     monkeypatch.chdir(root)
     return root
-
-
-@pytest.fixture
-def agents(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Agents]:
-    with command_line(monkeypatch, capfd) as run:
-        yield run
 
 
 def run(agents: Agents, text: str, *options: str, typed: str | None = None) -> Ended:
