@@ -50,7 +50,7 @@ def test_two_sandboxes_are_compared_and_neither_is_changed(tmp_path: Path) -> No
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
 
 
-def test_a_changed_submodule_is_listed_even_if_git_is_told_to_ignore_it(tmp_path: Path) -> None:
+def test_a_changed_submodule_is_listed_even_if_gitmodules_ignores_it(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)
