@@ -13,7 +13,7 @@ import pytest
 
 from cleveragents import connect
 from cleveragents.api.format import duration_text
-from cleveragents.cli.duration import Duration
+from cleveragents.cli.budget_options import Duration
 from cleveragents.cli.run.goals_file import text_of_stdin
 from cleveragents.core.tool import TOOLS_OF_PLANS
 from tests.cli_bench import Agents, git, paint_shop, use_home
