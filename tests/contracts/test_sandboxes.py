@@ -241,6 +241,16 @@ def test_the_tree_of_all_states_equals_the_files(made: Made, tmp_path: Path) -> 
     assert b"README" not in one
 
 
+def test_a_tree_that_vanished_from_the_store_is_written_again(made: Made) -> None:
+    (made.sandbox.root / "new.txt").write_text("new\n")
+    states = {path: step.after for path, step in made.sandbox.scan().items()}
+    tree = made.sandbox.tree(states)
+    stored = made.sandbox.place.engine / "objects" / tree[:2] / tree[2:]
+    stored.unlink()
+    assert made.sandbox.tree(states) == tree
+    assert stored.exists()
+
+
 def test_changes_of_a_tree_are_those_that_created_it(made: Made) -> None:
     change_everything(made.sandbox.root)
     found = made.sandbox.scan()

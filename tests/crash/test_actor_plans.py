@@ -37,12 +37,12 @@ from tests.actor_plan_bench import ActorPlanBench, actor_plan_bench, answer, cal
 from tests.apply_bench import snapshot
 from tests.conditions import wait_until
 from tests.crash.programs.goal_runner import CHECKS, RULES, THOUGHTS, carried_through
+from tests.crash.runner import Runner, running
 from tests.crash.test_plans import distinct
 from tests.fork_server import Forked
 from tests.plan_bench import FILES
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = [sys.executable, "-m", "tests.crash.programs.goal_runner"]
 RESULT = {
     **{path: text for path, text in FILES.items() if path != "folder/c.txt"},
     "b.txt": "alpha\nmore\n",
@@ -54,41 +54,14 @@ TOOLS = ["read", "write", "read", "command"]
 POINTS = 9
 
 
-class Runner:
-    """Runs plans in processes that are killed at given points."""
-
-    def __init__(self, home: Path) -> None:
-        self._template = home / "template"
-        with actor_plan_bench(self._template) as bench:
-            bench.script(*RULES, input_price=1.0, output_price=1.0)
-            assert bench.parts.plans.list() == []
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        self._process = Forked(
-            PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def home(self, path: Path) -> Path:
-        """Create a repository, an empty database and the model's script."""
-        shutil.copytree(self._template, path, symlinks=True)
-        return path
-
-    def run(self, home: Path, **order: object) -> int:
-        """Return the exit code of the process that ran the plan."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"home": str(home), **order}) + "\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-    def close(self) -> None:
-        self._process.communicate(timeout=240)
-
-
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
-    made = Runner(tmp_path_factory.mktemp("runner"))
-    yield made
-    made.close()
+    template = tmp_path_factory.mktemp("runner") / "template"
+    with actor_plan_bench(template) as bench:
+        bench.script(*RULES, input_price=1.0, output_price=1.0)
+        assert bench.parts.plans.list() == []
+    with running("goal_runner", template) as made:
+        yield made
 
 
 @pytest.mark.timeout(1800)

@@ -6,12 +6,7 @@ reaches the same result.
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,47 +16,20 @@ from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from tests.actor_plan_bench import ActorPlanBench, actor_plan_bench
 from tests.crash.programs.corrector import GUIDANCE, RULES, at_work, known
-from tests.fork_server import Forked
+from tests.crash.runner import Runner, running
 
-ROOT = Path(__file__).parents[2]
-PROGRAM = [sys.executable, "-m", "tests.crash.programs.corrector"]
 COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
 POINTS = ["correct.paused", "correct.rolled_back", "correct.kept"]
 
 
-class Corrector:
-    """Processes that correct a plan and are killed, each in its own home."""
-
-    def __init__(self, home: Path) -> None:
-        self._empty = home / "empty"
-        with actor_plan_bench(self._empty) as bench:
-            bench.script(*RULES)
-            assert bench.parts.plans.list() == []
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        self._process = Forked(
-            PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def home(self, path: Path) -> Path:
-        shutil.copytree(self._empty, path, symlinks=True)
-        return path
-
-    def kill(self, home: Path, do: str, point: str) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"home": str(home), "do": do, "point": point}) + "\n")
-        self._process.stdin.flush()
-        assert int(self._process.stdout.readline()) == -signal.SIGKILL
-
-    def close(self) -> None:
-        self._process.communicate(timeout=240)
-
-
 @pytest.fixture(scope="module")
-def corrector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corrector]:
-    made = Corrector(tmp_path_factory.mktemp("corrector"))
-    yield made
-    made.close()
+def corrector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    template = tmp_path_factory.mktemp("corrector") / "template"
+    with actor_plan_bench(template) as bench:
+        bench.script(*RULES)
+        assert bench.parts.plans.list() == []
+    with running("corrector", template) as made:
+        yield made
 
 
 def ensure_sound(bench: ActorPlanBench, plan: Plan, *, superseded: int) -> None:
@@ -78,12 +46,12 @@ def ensure_sound(bench: ActorPlanBench, plan: Plan, *, superseded: int) -> None:
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_killed_correction_is_repeated_or_the_plan_resumed(
-    corrector: Corrector, tmp_path: Path, point: str
+    corrector: Runner, tmp_path: Path, point: str
 ) -> None:
     home = corrector.home(tmp_path / "home")
     with actor_plan_bench(home) as bench:
         at_work(bench, home, reviewed=False)
-    corrector.kill(home, "correct", point)
+    assert corrector.run(home, do="correct", point=point) == -signal.SIGKILL
     with actor_plan_bench(home) as bench:
         known(bench, home, reviewed=False)
         (plan,) = bench.parts.plans.list()
@@ -101,14 +69,14 @@ def test_a_killed_correction_is_repeated_or_the_plan_resumed(
 
 @pytest.mark.parametrize("point", ["correct.paused", "correct.kept"])
 def test_a_killed_revision_loses_no_comment_and_sends_none_twice(
-    corrector: Corrector, tmp_path: Path, point: str
+    corrector: Runner, tmp_path: Path, point: str
 ) -> None:
     home = corrector.home(tmp_path / "home")
     with actor_plan_bench(home) as bench:
         at_work(bench, home, reviewed=False)
         (plan,) = bench.parts.plans.list()
         bench.parts.comments.add(plan, "an empty object", author="ada")
-    corrector.kill(home, "revise", point)
+    assert corrector.run(home, do="revise", point=point) == -signal.SIGKILL
     with actor_plan_bench(home) as bench:
         known(bench, home, reviewed=False)
         (plan,) = bench.parts.plans.list()
@@ -127,9 +95,9 @@ def test_a_killed_revision_loses_no_comment_and_sends_none_twice(
         assert sum("Comment 1," in text for text in texts) == 1
 
 
-def test_a_plan_killed_during_its_own_correction_plans_again(corrector: Corrector, tmp_path: Path) -> None:
+def test_a_plan_killed_during_its_own_correction_plans_again(corrector: Runner, tmp_path: Path) -> None:
     home = corrector.home(tmp_path / "home")
-    corrector.kill(home, "think again", "correct.rolled_back")
+    assert corrector.run(home, do="think again", point="correct.rolled_back") == -signal.SIGKILL
     with actor_plan_bench(home) as bench:
         known(bench, home, reviewed=True)
         (plan,) = bench.parts.plans.list()

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -17,11 +12,9 @@ from cleveragents.changes.model.merge_conflict import REBASE
 from cleveragents.core.tool import CallState
 from cleveragents.plans.model.plan import Phase, PhaseState, PlanState
 from tests.crash.programs.rebase_runner import CURRENT, PLANNED, carried_through, prepared
-from tests.fork_server import Forked
+from tests.crash.runner import running
 from tests.plan_bench import plan_bench
 
-ROOT = Path(__file__).parents[2]
-PROGRAM = [sys.executable, "-m", "tests.crash.programs.rebase_runner"]
 POINTS = (
     "rebase.started.after",
     "rebase.files.after",
@@ -29,16 +22,6 @@ POINTS = (
     "tool.record.after",
     "rebase.ended.after",
 )
-
-
-def killed(home: Path, point: Mapping[str, object]) -> int:
-    """Return the exit code of a process that rebases and dies at that point."""
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    process = Forked(
-        PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    said, _ = process.communicate(json.dumps({"home": str(home), **point}) + "\n", timeout=240)
-    return int(said)
 
 
 def ensure_before_or_after(home: Path, standing: PhaseState) -> None:
@@ -91,7 +74,8 @@ def test_a_killed_rebase_is_before_or_after(tmp_path: Path, standing: PhaseState
         shutil.rmtree(home)
         shutil.copytree(template, home, symlinks=True)
         try:
-            assert killed(home, {"point": point, "nth": 1}) == -signal.SIGKILL
+            with running("rebase_runner") as runner:
+                assert runner.run(home, point=point, nth=1) == -signal.SIGKILL
             ensure_before_or_after(home, standing)
             carried_through(home)
             ensure_complete(home)

@@ -10,8 +10,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from itertools import count
@@ -23,11 +21,9 @@ from cleveragents.jobs.model.job import marker_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from tests.apply_bench import git, snapshot
 from tests.crash.programs.plan_runner import STEPS, carried_through
-from tests.fork_server import Forked
+from tests.crash.runner import Runner, running
 from tests.plan_bench import FILES, PlanBench, plan_bench
 
-ROOT = Path(__file__).parents[2]
-PROGRAM = [sys.executable, "-m", "tests.crash.programs.plan_runner"]
 RESULT = {
     **{path: text for path, text in FILES.items() if path != "folder/c.txt"},
     "b.txt": "alpha\nmore\n",
@@ -38,40 +34,13 @@ CHANGED = ["b.txt", "folder/c.txt", "made.txt", "moved.txt"]
 RECORDED = [("create", "made.txt"), ("modify", "b.txt"), ("rename", "moved.txt")]
 
 
-class Runner:
-    """Runs plans in processes that are killed at given points."""
-
-    def __init__(self, home: Path) -> None:
-        self._template = home / "template"
-        with plan_bench(self._template) as bench:
-            assert bench.parts.plans.list() == []
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        self._process = Forked(
-            PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def home(self, path: Path) -> Path:
-        """Create a repository and an empty database."""
-        shutil.copytree(self._template, path, symlinks=True)
-        return path
-
-    def run(self, home: Path, **order: object) -> int:
-        """Return the exit code of the process that ran the plan."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"home": str(home), **order}) + "\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-    def close(self) -> None:
-        self._process.communicate(timeout=240)
-
-
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
-    made = Runner(tmp_path_factory.mktemp("runner"))
-    yield made
-    made.close()
+    template = tmp_path_factory.mktemp("runner") / "template"
+    with plan_bench(template) as bench:
+        assert bench.parts.plans.list() == []
+    with running("plan_runner", template) as made:
+        yield made
 
 
 def distinct(reached: list[str]) -> list[tuple[str, int]]:

@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,40 +17,16 @@ from cleveragents.jobs.model.job import JobState, Lane, NewJob
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from tests.crash.programs.run_worker import make_worker
 from tests.crash.programs.shared_worker import shared_plan, worked_off
+from tests.crash.runner import Runner, running
 from tests.crash.test_plans import distinct
 from tests.crash.test_worker_crashes import PATIENT, World
-from tests.fork_server import Forked
 from tests.plan_bench import plan_bench
-
-ROOT = Path(__file__).parents[2]
-PROGRAM = [sys.executable, "-m", "tests.crash.programs.shared_worker"]
-
-
-class Runner:
-    """Runs workers in processes that are killed at given points."""
-
-    def __init__(self) -> None:
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        self._process = Forked(
-            PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def run(self, home: Path, **order: object) -> int:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"home": str(home), **order}) + "\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-    def close(self) -> None:
-        self._process.communicate(timeout=240)
 
 
 @pytest.fixture(scope="module")
 def runner() -> Iterator[Runner]:
-    made = Runner()
-    yield made
-    made.close()
+    with running("shared_worker") as made:
+        yield made
 
 
 def killed_everywhere(

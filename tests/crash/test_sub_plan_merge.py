@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +15,9 @@ import pytest
 from cleveragents.core.event import EventType
 from cleveragents.core.tool import CallState
 from tests.crash.programs.merge_runner import TEXT, carried_through, prepared
-from tests.fork_server import Forked
+from tests.crash.runner import Runner, running
 from tests.merge_stand import MergeStand
 
-ROOT = Path(__file__).parents[2]
-PROGRAM = [sys.executable, "-m", "tests.crash.programs.merge_runner"]
 RESULT = {
     ".gitignore": "*.tmp\n*.log\n",
     "a.txt": TEXT.replace("line 5\n", "theirs\n").replace("line 12\n", "bottom\n"),
@@ -33,35 +29,10 @@ OURS = ("merge.", "resolve.", "tool.")
 SAME = ("merge.taken_in.after", "resolve.started.after", "tool.ended.after")
 
 
-class Runner:
-    """Merges in processes that are killed at given points."""
-
-    def __init__(self, home: Path) -> None:
-        self._template = home / "template"
-        self._template.mkdir()
-        prepared(self._template)
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        self._process = Forked(
-            PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def run(self, **order: object) -> int:
-        """Return the exit code of the process that merged, in a reset home."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"home": str(self._template), **order}) + "\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-    def close(self) -> None:
-        self._process.communicate(timeout=240)
-
-
 @pytest.fixture
-def runner(tmp_path: Path) -> Iterator[Runner]:
-    made = Runner(tmp_path)
-    yield made
-    made.close()
+def runner() -> Iterator[Runner]:
+    with running("merge_runner") as made:
+        yield made
 
 
 def ensure_complete(home: Path) -> None:
@@ -90,9 +61,11 @@ def ensure_complete(home: Path) -> None:
 
 
 def test_a_killed_merge_happens_once_and_loses_nothing(runner: Runner, tmp_path: Path) -> None:
-    home, template = tmp_path / "template", tmp_path / "untouched"
+    home, template = tmp_path / "home", tmp_path / "untouched"
+    home.mkdir()
+    prepared(home)
     shutil.copytree(home, template, symlinks=True)
-    assert runner.run() == 0
+    assert runner.run(home) == 0
     ensure_complete(home)
     counts = Counter(json.loads((home / "points.json").read_text()))
     every = os.environ.get("CLEVERAGENTS_EVERY_FAULT_POINT")
@@ -105,7 +78,7 @@ def test_a_killed_merge_happens_once_and_loses_nothing(runner: Runner, tmp_path:
         for nth in range(min(2, counts[name]), counts[name] + 1):
             shutil.rmtree(home)
             shutil.copytree(template, home, symlinks=True)
-            assert runner.run(point=name, nth=nth) == -signal.SIGKILL, (name, nth)
+            assert runner.run(home, point=name, nth=nth) == -signal.SIGKILL, (name, nth)
             try:
                 carried_through(home)
                 ensure_complete(home)

@@ -9,8 +9,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,52 +17,23 @@ import pytest
 
 from cleveragents.plans.model.plan import Phase, PlanState
 from tests.crash.programs.tree_runner import PARTS, carried_through
-from tests.fork_server import Forked
+from tests.crash.runner import Runner, running
 from tests.plan_bench import FILES
 from tests.tree_bench import name_of, tree_bench
 
-ROOT = Path(__file__).parents[2]
-PROGRAM = [sys.executable, "-m", "tests.crash.programs.tree_runner"]
 COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
 COMMITTED = "store.write.after_commit"
 EVERY = 41
 """Only every n-th commit of a tree is tried; all of them if every fault point is requested."""
 
 
-class Runner:
-    """Runs trees in processes that are killed at given points."""
-
-    def __init__(self, home: Path) -> None:
-        self._template = home / "template"
-        with tree_bench(self._template) as bench:
-            assert bench.parts.plans.list() == []
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        self._process = Forked(
-            PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def home(self, path: Path) -> Path:
-        """Create a repository and an empty database."""
-        shutil.copytree(self._template, path, symlinks=True)
-        return path
-
-    def run(self, home: Path, **order: object) -> int:
-        """Return the exit code of the process that ran the tree."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"home": str(home), **order}) + "\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-    def close(self) -> None:
-        self._process.communicate(timeout=240)
-
-
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
-    made = Runner(tmp_path_factory.mktemp("runner"))
-    yield made
-    made.close()
+    template = tmp_path_factory.mktemp("runner") / "template"
+    with tree_bench(template) as bench:
+        assert bench.parts.plans.list() == []
+    with running("tree_runner", template) as made:
+        yield made
 
 
 def wanted(reached: list[str]) -> list[tuple[str, int]]:

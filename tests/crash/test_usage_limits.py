@@ -6,11 +6,8 @@ The next worker continues the plan at the reset: no finished call is repeated, a
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,39 +19,15 @@ from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.usage_wait import parked_until
 from tests.actor_plan_bench import actor_plan_bench
 from tests.crash.programs.limited_worker import RULES, carried_on
-from tests.fork_server import Forked
+from tests.crash.runner import Runner, running
 
-ROOT = Path(__file__).parents[2]
-PROGRAM = [sys.executable, "-m", "tests.crash.programs.limited_worker"]
 NAMES = ("plan.park.", "plan.wake.", "job.finish.")
-
-
-class Runner:
-    """Runs the plan of a home in processes that are killed at given points."""
-
-    def __init__(self) -> None:
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        self._process = Forked(
-            PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def run(self, home: Path, **order: object) -> int:
-        """Return the exit code of the process."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"home": str(home), **order}) + "\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-    def close(self) -> None:
-        self._process.communicate(timeout=240)
 
 
 @pytest.fixture(scope="module")
 def runner() -> Iterator[Runner]:
-    made = Runner()
-    yield made
-    made.close()
+    with running("limited_worker") as made:
+        yield made
 
 
 def new_home(path: Path) -> Path:

@@ -525,7 +525,7 @@ TESTS: dict[str, list[str]] = {
     "cli/isolation.py": [f"{UNIT}isolation_required.py"],
     "cli/run/background.py": [f"{UNIT}cli_run_background.py"],
     "cli/run/handover.py": [f"{UNIT}client_handover.py"],
-    "cli/root_group.py": [f"{UNIT}client_commands.py"],
+    "cli/commands.py": [f"{UNIT}client_commands.py"],
     "api/actions.py": ["tests/contracts/client/test_actions.py"],
     "api/actors.py": ["tests/contracts/client/test_actors.py"],
     "api/context.py": ["tests/contracts/client/test_context.py"],

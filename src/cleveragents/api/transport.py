@@ -122,18 +122,6 @@ class HttpTransport:
         """Return the bytes at the path."""
         return self._asked("GET", path, params=_given(query)).content
 
-    def pages(self, path: str, *, at_most: int | None = None, **query: Any) -> Iterator[dict[str, Any]]:
-        """Yield the items of a paged list, all of them or the first `at_most`."""
-        left = at_most
-        after = query.pop("after", None)
-        while left is None or left > 0:
-            limit = _PAGE if left is None else min(left, _PAGE)
-            items, after = self._piece(path, limit, after, query)
-            yield from items
-            if after is None:
-                return
-            left = None if left is None else left - len(items)
-
     def page(self, kind: type[View], path: str, limit: int, after: str | None, **query: Any) -> Page[View]:
         """Return one page of a list, as views. Sends several requests if the server's pages are smaller."""
         return self.read_page(partial(view_of, kind), path, limit, after, **query)

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from cleveragents.apply.journal import CommitFacts, JournalEntry
 from cleveragents.apply.lock import fingerprint_of, lock_index
-from cleveragents.apply.merge import MergeResult, changed_between, merge_trees
+from cleveragents.apply.merge import MergeResult, merge_trees
 from cleveragents.apply.staging import index_line_of
 from cleveragents.apply.target import ApplyTarget
 from cleveragents.apply.user_git import Head, UserGit
@@ -26,6 +26,7 @@ from cleveragents.core.change import Difference
 from cleveragents.core.errors import ApplyRefused
 from cleveragents.git.git_directory import copy_index
 from cleveragents.git.index_file import LISTING, marked_in
+from cleveragents.git.plumbing import changed_between
 
 if TYPE_CHECKING:
     import psutil

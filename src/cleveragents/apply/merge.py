@@ -17,12 +17,11 @@ from cleveragents.apply.ports import FileConflict, Rename
 from cleveragents.core.change import EXECUTABLE, GITLINK, REGULAR, Difference, FileState
 from cleveragents.core.text.redaction import redact_content_text
 from cleveragents.git.merge_tree import GitMergeResult, merged_trees
-from cleveragents.git.plumbing import PrivateRepository
+from cleveragents.git.plumbing import PrivateRepository, changed_between
 from cleveragents.git.user_repository import MODULES, submodule_paths
 
 __all__ = [
     "MergeResult",
-    "changed_between",
     "conflict_hunks",
     "files_in",
     "merge_trees",
@@ -74,19 +73,6 @@ def merge_trees(repository: PrivateRepository, base: str, ours: str, theirs: str
     return MergeResult(base, ours, theirs, merged, changes, conflicts)
 
 
-def changed_between(repository: PrivateRepository, one: str, other: str) -> dict[str, Difference]:
-    """Return every path whose state differs, with both states."""
-    if one == other:
-        return {}
-    said = repository.git("diff-tree", "-r", "-z", "--raw", "--no-renames", one, other)
-    fields = said.split(b"\0")
-    found: dict[str, Difference] = {}
-    for about, path in zip(fields[0:-1:2], fields[1::2], strict=True):
-        old_mode, new_mode, old, new, _ = about[1:].decode("ascii").split(" ")
-        found[os.fsdecode(path)] = Difference(_state(old_mode, old), _state(new_mode, new))
-    return found
-
-
 def states_in(repository: PrivateRepository, tree: str, paths: Iterable[str]) -> dict[str, FileState]:
     """Return the states of these paths in the tree; missing paths are omitted."""
     named = [os.fsencode(path) for path in paths]
@@ -99,10 +85,6 @@ def states_in(repository: PrivateRepository, tree: str, paths: Iterable[str]) ->
             mode, _, content = about.decode("ascii").split(" ")
             found[os.fsdecode(path)] = FileState(int(mode, 8), content)
     return found
-
-
-def _state(mode: str, content: str) -> FileState | None:
-    return None if mode == "000000" else FileState(int(mode, 8), content)
 
 
 def _merged(

@@ -26,7 +26,7 @@ from cleveragents.apply.journal import (
     Journal,
     JournalEntry,
 )
-from cleveragents.apply.merge import MergeResult, changed_between, files_in, submodules_in
+from cleveragents.apply.merge import MergeResult, files_in, submodules_in
 from cleveragents.apply.moves import FileChanged, Mover
 from cleveragents.apply.ports import Applied, CommitRequest, FileConflict
 from cleveragents.apply.recovery import Recovery
@@ -44,7 +44,7 @@ from cleveragents.core.change import Difference
 from cleveragents.core.errors import ApplyConflict, ApplyRefused, GitFailed, Remedy
 from cleveragents.core.faults import FaultPoints
 from cleveragents.core.identifiers import IdentifierSource
-from cleveragents.git.plumbing import index_line
+from cleveragents.git.plumbing import changed_between, index_line
 
 __all__ = ["ApplyEngine", "MergeInput", "PreparedMerge", "TreePreparation"]
 

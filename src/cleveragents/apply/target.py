@@ -24,7 +24,6 @@ from msgspec.structs import replace
 
 from cleveragents.apply.merge import (
     MergeResult,
-    changed_between,
     merge_trees,
     states_in,
     submodule_conflict,
@@ -37,7 +36,7 @@ from cleveragents.core.change import GITLINK, Difference, FileState
 from cleveragents.core.errors import ApplyRefused, Remedy
 from cleveragents.git.git_directory import copy_index, copy_shared_indexes
 from cleveragents.git.index_file import hidden_files, holds_attributes, reveal
-from cleveragents.git.plumbing import PrivateRepository, index_line
+from cleveragents.git.plumbing import PrivateRepository, changed_between, index_line
 from cleveragents.git.stored_forms import StoredForms
 
 __all__ = [

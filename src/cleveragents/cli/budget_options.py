@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
 
+from cleveragents.api.format import UNITS
 from cleveragents.api.plans.budget import limits_of
 from cleveragents.api.plans.request import Limits
-from cleveragents.cli.duration import Duration
 from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits
 
-__all__ = ["budget_options", "given_limits", "read_limits"]
+__all__ = ["Duration", "budget_options", "given_limits", "read_limits"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_SHAPE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)", re.IGNORECASE)
+_LONGEST_SECONDS = 30 * 86_400
+
+
+class Duration(click.ParamType[float]):
+    """A duration greater than 0 and at most 30 days: `90s`, `30m`, `2h`, `1d`, or `90` for seconds."""
+
+    name = "duration"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = _SHAPE.fullmatch(str(value).strip())
+        if found is None:
+            self.fail(f"{value!r} is not a duration; write 90s, 30m, 2h or 1d", param, ctx)
+        seconds = float(found[1]) * UNITS[found[2].lower() or "s"]
+        if not 0 < seconds <= _LONGEST_SECONDS:
+            self.fail(f"{value!r} must be greater than 0 and at most 30d", param, ctx)
+        return seconds
+
 
 _OPTIONS: tuple[tuple[str, click.ParamType[Any], str, str], ...] = (
     (

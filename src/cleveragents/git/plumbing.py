@@ -33,7 +33,7 @@ from types import TracebackType
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from cleveragents.core.change import GITLINK
+from cleveragents.core.change import GITLINK, Difference, FileState
 from cleveragents.core.errors import GitFailed, SandboxRefused, ToolRefused
 
 __all__ = [
@@ -43,11 +43,14 @@ __all__ = [
     "PrivateRepository",
     "RunningGit",
     "SecondsLeft",
+    "changed_between",
     "ensure_no_sandbox",
     "exchange",
     "git_program",
     "index_line",
     "private_environment",
+    "raw_change",
+    "raw_changes",
     "run_git",
     "search_path",
     "user_environment",
@@ -480,3 +483,28 @@ def _found_on(path: str) -> str:
     if found is None:
         raise ToolRefused("git", "git is not installed, or not in an absolute entry of PATH")
     return found
+
+
+def changed_between(repository: PrivateRepository, one: str, other: str) -> dict[str, Difference]:
+    """Return every path whose state differs between two trees, with both states."""
+    if one == other:
+        return {}
+    options = ("-r", "-z", "--raw", "--no-renames", "--no-abbrev")
+    return raw_changes(repository.git("diff-tree", *options, one, other))
+
+
+def raw_changes(listed: bytes) -> dict[str, Difference]:
+    """Parse the output of `git diff --raw -z`."""
+    fields = os.fsdecode(listed).split("\0")[:-1]
+    return {path: raw_change(facts) for facts, path in zip(fields[::2], fields[1::2], strict=True)}
+
+
+def raw_change(facts: str) -> Difference:
+    """Parse one entry of `git diff --raw`, without its path."""
+    old_mode, new_mode, old, new, _ = facts[1:].split(" ")
+    return Difference(_state(old_mode, old), _state(new_mode, new))
+
+
+def _state(mode: str, name: str) -> FileState | None:
+    number = int(mode, 8)
+    return FileState(number, name) if number else None

@@ -35,7 +35,6 @@ __all__ = [
     "short_of",
     "spend_of",
     "title_of",
-    "title_with_goal",
     "wanted_parts",
 ]
 
@@ -68,12 +67,6 @@ def title_of(plan: Plan) -> str:
     """Return the title of the plan on one line: the name of a sub-plan, otherwise the goal."""
     name = plan.request.get("name") if plan.parent_id is not None else None
     return " ".join(name.split()) if isinstance(name, str) and name else _goal_of(plan)
-
-
-def title_with_goal(plan: Plan) -> str:
-    """Return the title, followed by the goal if the two differ."""
-    title, goal = title_of(plan), _goal_of(plan)
-    return title if goal == title else f"{title}: {goal}"
 
 
 def _goal_of(plan: Plan) -> str:

@@ -10,37 +10,47 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from cleveragents.core.change import GITLINK
+from msgspec import Struct
+
+from cleveragents.core.change import GITLINK, Difference, FileState
 from cleveragents.core.errors import SandboxRefused
 from cleveragents.git.git_directory import GitDirectory
-from cleveragents.git.plumbing import PrivateRepository
+from cleveragents.git.plumbing import PrivateRepository, raw_change
 from cleveragents.sandboxes.git_sandbox import Sandbox
 
-__all__ = ["ChangedFile", "ResultTree", "bytes_between", "changed_between", "diff_between"]
+__all__ = [
+    "FILES_AND_LINES",
+    "ChangedFile",
+    "ResultTree",
+    "bytes_between",
+    "changed_between",
+    "changed_files",
+    "diff_between",
+]
+
+FILES_AND_LINES = ("--raw", "--numstat", "--no-renames", "--no-abbrev", "--ignore-submodules=none", "-z")
+"""Options of `git diff` for `changed_files`. A `.gitmodules` file may tell git to ignore submodules."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResultTree:
+class ResultTree(Struct, frozen=True):
     """The result of a plan: the name of a tree, and the sandbox that stores it."""
 
     sandbox: Sandbox
     tree: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedFile:
+class ChangedFile(Struct, frozen=True):
     """A file that differs between two trees. `added` and `removed` count lines, None for binary files. The
-    state of the file in a tree is its mode and the name of its content, None if the file does not exist.
+    state of a file is None in a tree that does not contain it.
     """
 
     path: str
     added: int | None
     removed: int | None
-    before: tuple[str, str] | None
-    after: tuple[str, str] | None
+    before: FileState | None
+    after: FileState | None
 
 
 def diff_between(
@@ -65,25 +75,28 @@ def diff_between(
 
 def changed_between(one: ResultTree, other: ResultTree, paths: Sequence[str] = ()) -> list[ChangedFile]:
     """Return every file that differs, ordered by path."""
-    options = ("--raw", "--numstat", "--no-renames", "--no-abbrev", "-z")
-    fields = iter(os.fsdecode(diff_between(one, other, options=options, paths=paths)).split("\0")[:-1])
-    states: dict[str, tuple[tuple[str, str] | None, tuple[str, str] | None]] = {}
+    return changed_files(diff_between(one, other, options=FILES_AND_LINES, paths=paths))
+
+
+def changed_files(diff: bytes) -> list[ChangedFile]:
+    """Return the files of a diff with the options `FILES_AND_LINES`, ordered by path."""
+    fields = iter(os.fsdecode(diff).split("\0")[:-1])
+    states: dict[str, Difference] = {}
     found: list[ChangedFile] = []
     for entry in fields:
         if entry.startswith(":"):
-            old_mode, new_mode, old, new, _ = entry[1:].split(" ")
-            states[next(fields)] = _state(old_mode, old), _state(new_mode, new)
+            states[next(fields)] = raw_change(entry)
             continue
         added, removed, path = entry.split("\t", 2)
-        before, after = states[path]
-        found.append(ChangedFile(path, _lines(added), _lines(removed), before, after))
+        step = states[path]
+        found.append(ChangedFile(path, _lines(added), _lines(removed), step.before, step.after))
     return sorted(found, key=lambda changed: changed.path)
 
 
 def bytes_between(one: ResultTree, other: ResultTree, files: Sequence[ChangedFile]) -> int:
     """Return the total size of the differing contents on both sides; equal content counts once."""
     states = [state for changed in files for state in (changed.before, changed.after) if state is not None]
-    names = {name for mode, name in states if int(mode, 8) != GITLINK}
+    names = {state.content for state in states if state.mode != GITLINK}
     feed = "".join(f"{name}\n" for name in sorted(names)).encode("ascii")
     with _borrowing(one, other) as repository:
         told = repository.git("cat-file", "--batch-check=%(objectsize)", feed=feed)
@@ -102,10 +115,6 @@ def _borrowing(one: ResultTree, other: ResultTree) -> Iterator[PrivateRepository
         directory = Path(scratch, "both")
         GitDirectory(object_format=formats.pop(), borrowed=tuple(stores)).write(directory)
         yield PrivateRepository(directory)
-
-
-def _state(mode: str, name: str) -> tuple[str, str] | None:
-    return (mode, name) if int(mode, 8) else None
 
 
 def _lines(number: str) -> int | None:

@@ -16,6 +16,8 @@ import secrets
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -26,7 +28,7 @@ from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.git.git_directory import LooseObjects, copy_index
 from cleveragents.git.index_file import holds_attributes
 from cleveragents.git.merge_tree import merged_content
-from cleveragents.git.plumbing import PrivateRepository, index_line
+from cleveragents.git.plumbing import PrivateRepository, changed_between, index_line, raw_changes
 from cleveragents.sandboxes.facts import SandboxFacts, SandboxLayout
 from cleveragents.sandboxes.lock import is_abandoned, locked, marked
 from cleveragents.sandboxes.ports import Unapplied
@@ -62,7 +64,7 @@ class Sandbox:
     """An open sandbox. Any process may open it; one call at a time may write (`writing`).
 
     New content goes to the sandbox's own store; the content of the base is borrowed, not copied. Any thread
-    may share it: its state is immutable, except for the last stored tree, which is replaced as a whole.
+    may share it: its state is immutable.
     """
 
     def __init__(self, place: SandboxLayout, facts: SandboxFacts, faults: FaultPoints | None = None) -> None:
@@ -74,7 +76,6 @@ class Sandbox:
         self._ignored = IgnoredFiles(self._tree, facts.durable)
         self._visible = VisibleGit(place, facts, self._engine)
         self._aside = FileQuarantine(place, facts.durable, faults or NoFaults())
-        self._stored: tuple[Mapping[str, FileState | None], str] = {}, facts.base
 
     @property
     def plan_id(self) -> str:
@@ -186,7 +187,7 @@ class Sandbox:
             options = ("--cached", "--raw", "-z", "--no-abbrev", "--no-renames")
             listed = self._engine.git("diff-index", *options, self.base, index=index)
             index.replace(self.place.index)
-        differences = dict(_differences(listed))
+        differences = raw_changes(listed)
         for path in self._merely_converted(differences):
             del differences[path]
         return differences
@@ -301,9 +302,11 @@ class Sandbox:
         """Write a git tree: the base with `states` applied. Return the id of the tree. No file changes."""
         if not states:
             return self.base
-        stored, name = self._stored
-        if states == stored:  # an apply asks twice, before and after it locks the sandbox
-            return name
+        listed = _ListedFiles(str(self.place.engine), self.base, tuple(sorted(states.items())), self)
+        name = _written(listed)  # an apply asks twice, before and after it locks the sandbox
+        return name if self._objects.has(name) else _written.__wrapped__(listed)
+
+    def _write_tree(self, states: Mapping[str, FileState | None]) -> str:
         with self._index(self.place.base_index) as index:
             no_object = "0" * len(self.base)
             gone = [index_line(0, no_object, path) for path, state in states.items() if state is None]
@@ -314,16 +317,11 @@ class Sandbox:
             ]
             # Removals first, so that a file can replace a directory.
             self._update_index(index, [*gone, *there])
-            name = self._engine.text("write-tree", index=index)
-        self._stored = dict(states), name
-        return name
+            return self._engine.text("write-tree", index=index)
 
     def changes_of(self, tree: str, base: str | None = None) -> Mapping[str, Difference]:
         """Return every path that differs between the base, or another stored tree, and `tree`."""
-        listed = self._engine.git(
-            "diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", base or self.base, tree
-        )
-        return dict(_differences(listed))
+        return changed_between(self._engine, base or self.base, tree)
 
     def merge_content(
         self, ancestor: str | None, ours: str, theirs: str, *, favour: Literal["ours", "theirs"] | None = None
@@ -473,16 +471,19 @@ class Sandbox:
             index.unlink(missing_ok=True)
 
 
-def _differences(listed: bytes) -> Iterator[tuple[str, Difference]]:
-    fields = os.fsdecode(listed).split("\0")[:-1]
-    for facts, path in zip(fields[::2], fields[1::2], strict=True):
-        old_mode, new_mode, old, new, _ = facts[1:].split(" ")
-        yield path, Difference(_state(old_mode, old), _state(new_mode, new))
+@dataclass(frozen=True, slots=True)
+class _ListedFiles:
+    """The files that a tree adds to its base, as a cache key."""
+
+    store: str
+    base: str
+    states: tuple[tuple[str, FileState | None], ...]
+    sandbox: Sandbox = field(compare=False)
 
 
-def _state(mode: str, name: str) -> FileState | None:
-    number = int(mode, 8)
-    return FileState(number, name) if number else None
+@lru_cache(maxsize=16)
+def _written(files: _ListedFiles) -> str:
+    return files.sandbox._write_tree(dict(files.states))
 
 
 def _portions(paths: Iterable[str]) -> Iterator[list[str]]:

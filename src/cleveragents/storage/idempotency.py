@@ -7,12 +7,9 @@ server that takes over the claim finds the object; a server that lost the claim 
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Protocol
-
 from msgspec import Struct
 
-__all__ = ["IdempotencyClaim", "IdempotencyStore", "StoredResponse"]
+__all__ = ["IdempotencyClaim", "StoredResponse"]
 
 
 class StoredResponse(Struct, frozen=True):
@@ -35,27 +32,3 @@ class IdempotencyClaim(Struct, frozen=True):
     key: str
     stamp: int
     made: str | None = None
-
-
-class IdempotencyStore(Protocol):
-    """Responses by user and key. Every method is one atomic step, from any thread and process."""
-
-    def begin(
-        self, user_id: str, key: str, request: str, *, now: datetime
-    ) -> IdempotencyClaim | StoredResponse:
-        """Return the stored response, or a claim to work on the request. `request` distinguishes requests.
-
-        Raises `KeyReused` if the key was used for another request, and `RequestUnderWay` while another server
-        works on the request. A server that has not responded for a while counts as dead, and the next caller
-        gets the claim. If an object was already created for the request, the next caller gets the claim
-        immediately, and the claim names the object.
-        """
-        ...
-
-    def finish(self, claim: IdempotencyClaim, answer: StoredResponse) -> None:
-        """Store the response, unless the claim was taken over."""
-        ...
-
-    def release(self, claim: IdempotencyClaim) -> None:
-        """Give up the claim without a response: the next caller gets it, with the object created so far."""
-        ...

@@ -41,7 +41,7 @@ _ROWS = idempotency_keys.c
 
 
 class SqlIdempotencyStore:
-    """`IdempotencyStore` on a `Database`. Has no other state, so any thread may share it."""
+    """Responses by user and key. Every method is one atomic step, from any thread and process."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -49,6 +49,13 @@ class SqlIdempotencyStore:
     def begin(
         self, user_id: str, key: str, request: str, *, now: datetime
     ) -> IdempotencyClaim | StoredResponse:
+        """Return the stored response, or a claim to work on the request. `request` distinguishes requests.
+
+        Raises `KeyReused` if the key was used for another request, and `RequestUnderWay` while another server
+        works on the request. A server that has not responded for a while counts as dead, and the next caller
+        gets the claim. If an object was already created for the request, the next caller gets the claim
+        immediately, and the claim names the object.
+        """
         claim = IdempotencyClaim(user_id, key, microseconds(now))
 
         def unit(connection: Connection) -> IdempotencyClaim | StoredResponse:
@@ -59,6 +66,7 @@ class SqlIdempotencyStore:
         return self._database.write(unit)
 
     def finish(self, claim: IdempotencyClaim, answer: StoredResponse) -> None:
+        """Store the response, unless the claim was taken over."""
         # Stored as readable text, so that a search for secrets in the database finds them; any bytes
         # round-trip.
         body = answer.body.decode("utf-8", "surrogateescape")
@@ -70,6 +78,7 @@ class SqlIdempotencyStore:
         )
 
     def release(self, claim: IdempotencyClaim) -> None:
+        """Give up the claim without a response: the next caller gets it, with the object created so far."""
         # guard: the created object is found again, whatever the response was
         unmade = (*claimed(claim), _ROWS.made.is_(None))
         self._database.write(lambda connection: connection.execute(delete(idempotency_keys).where(*unmade)))

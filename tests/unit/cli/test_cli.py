@@ -224,25 +224,25 @@ def test_commands_load_no_library_and_start_no_process_that_they_do_not_need(tmp
     assert started["git"] <= 14
     assert started["bwrap"] <= 4
     assert started.total() - started["git"] - started["bwrap"] == 1, "the guard of the command"
-    assert made <= 175
+    assert made <= 75
 
     _, loaded, started, made = probed(tmp_path, "plan", "apply", plan)
     assert not (UNUSED | WORK) & loaded
     assert started.keys() <= {"git"}
-    assert started["git"] <= 15
-    assert made <= 165
+    assert started["git"] <= 12
+    assert made <= 60
 
     _, loaded, started, made = probed(tmp_path, "plan", "undo", plan)
     assert not (UNUSED | WORK) & loaded
     assert started.keys() <= {"git"}
-    assert started["git"] <= 11
-    assert made <= 165
+    assert started["git"] <= 10
+    assert made <= 60
 
     _, loaded, started, made = probed(tmp_path, "plan", "list")
     assert "sqlalchemy" in loaded
     assert not (UNUSED | WORK | RESULTS) & loaded
     assert sum(name.startswith("cleveragents.") for name in loaded) <= 165
-    assert made <= 135
+    assert made <= 30
     assert not started
 
 

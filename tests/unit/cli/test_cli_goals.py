@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
@@ -14,10 +13,10 @@ import pytest
 
 from cleveragents import connect
 from cleveragents.api.format import duration_text
-from cleveragents.cli.duration import Duration
+from cleveragents.cli.budget_options import Duration
 from cleveragents.cli.run.goals_file import text_of_stdin
 from cleveragents.core.tool import TOOLS_OF_PLANS
-from tests.cli_bench import Agents, command_line, git, paint_shop, use_home
+from tests.cli_bench import Agents, git, paint_shop, use_home
 
 SCRIPT = """\
 version: 1
@@ -62,14 +61,6 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(root)
     monkeypatch.setenv("CLEVERAGENTS_MODELS_DEFAULT", f"scripted/{tmp_path}/script.yaml")
     return root
-
-
-@pytest.fixture
-def agents(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Agents]:
-    with command_line(monkeypatch, capfd) as run:
-        yield run
 
 
 def test_a_goal_is_planned_worked_on_reviewed_and_applied(agents: Agents, repository: Path) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli_bench import Agents, Ended, command_line, paint_shop, use_home
+from tests.cli_bench import Agents, Ended, paint_shop, use_home
 
 THREE = """\
 goals:
@@ -31,14 +30,6 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = paint_shop(tmp_path / "shop")
     monkeypatch.chdir(root)
     return root
-
-
-@pytest.fixture
-def agents(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Agents]:
-    with command_line(monkeypatch, capfd) as run:
-        yield run
 
 
 def run(agents: Agents, text: str, *options: str) -> Ended:

@@ -18,7 +18,7 @@ from cleveragents.cli import prompts
 from cleveragents.config.loader import load_configuration
 from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.processes.bubblewrap import shared_probe
-from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home
+from tests.cli_bench import COMMAND, REPLACE, Agents, git, paint_shop, use_home
 
 OTHER = ("run", "--action", "builtin/replace", "--arg", "pattern=other", "--arg", "replacement=o")
 STEPS = """\
@@ -31,12 +31,6 @@ execute:
 """
 
 
-@pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One database for all tests of this module; each works on a repository of its own."""
-    return tmp_path_factory.mktemp("state")
-
-
 @pytest.fixture
 def repository(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     use_home(monkeypatch, tmp_path, state)
@@ -45,14 +39,6 @@ def repository(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> 
     root = paint_shop(tmp_path / "repository")
     monkeypatch.chdir(root)
     return root
-
-
-@pytest.fixture
-def agents(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Agents]:
-    with command_line(monkeypatch, capfd) as run:
-        yield run
 
 
 @pytest.fixture

@@ -25,32 +25,10 @@ from cleveragents.cli.render.live_output import LiveOutput
 from cleveragents.config.loader import load_configuration
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.ports.plans import PlanDraft
-from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home
+from tests.cli_bench import COMMAND, REPLACE, Agents, git
 from tests.fork_server import Forked
 
 pytestmark = pytest.mark.usefixtures("commands_are_forked")
-
-
-@pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One database for all tests of this module; each works on a repository of its own."""
-    return tmp_path_factory.mktemp("state")
-
-
-@pytest.fixture
-def repository(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    use_home(monkeypatch, tmp_path, state)
-    root = paint_shop(tmp_path / "repository")
-    monkeypatch.chdir(root)
-    return root
-
-
-@pytest.fixture
-def agents(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Agents]:
-    with command_line(monkeypatch, capfd) as run:
-        yield run
 
 
 class Breaking(StringIO):

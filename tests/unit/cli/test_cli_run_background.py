@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from cleveragents.plans.background_logs import is_in_background, log_of, remove_log
-from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home
+from tests.cli_bench import COMMAND, REPLACE, Agents, git
 from tests.conditions import wait_until
 from tests.fork_server import ran
 from tests.processes import lives
@@ -31,22 +31,6 @@ Start = Callable[..., Any]
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
     return tmp_path / "state"
-
-
-@pytest.fixture
-def repository(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    use_home(monkeypatch, tmp_path, state)
-    root = paint_shop(tmp_path / "repository")
-    monkeypatch.chdir(root)
-    return root
-
-
-@pytest.fixture
-def agents(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Agents]:
-    with command_line(monkeypatch, capfd) as run:
-        yield run
 
 
 @pytest.fixture

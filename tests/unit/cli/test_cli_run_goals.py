@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from cleveragents.cli.plan.show import spending_text
 from cleveragents.config.loader import load_configuration
 from cleveragents.models.model.budget import Spend
 from tests import fork_server
-from tests.cli_bench import COMMAND, Agents, command_line, git, paint_shop, use_home
+from tests.cli_bench import COMMAND, Agents, git, paint_shop, use_home
 from tests.processes import lives
 
 pytestmark = pytest.mark.usefixtures("commands_are_forked")
@@ -54,11 +53,6 @@ SCRIPT = {
 }
 
 
-@pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("state")
-
-
 @pytest.fixture
 def repository(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     use_home(monkeypatch, tmp_path, state)
@@ -68,14 +62,6 @@ def repository(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> 
     root = paint_shop(tmp_path / "repository")
     monkeypatch.chdir(root)
     return root
-
-
-@pytest.fixture
-def agents(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Agents]:
-    with command_line(monkeypatch, capfd) as run:
-        yield run
 
 
 def goals(tmp_path: Path, *lines: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,12 @@ import pytest
 from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.api.plans.responses import ensure_decidable
 from cleveragents.api.plans.status_text import short_status_of
-from cleveragents.cli.plan.exit_codes import exit_code_of, joint_exit_code
+from cleveragents.cli.plan.exit_codes import joint_exit_code
 from cleveragents.core.errors import PlanError, Remedy, remedies_record
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.ports.plans import PlanFacts
 from tests import fork_server
-from tests.cli_bench import Agents, Ended, command_line, paint_shop, use_home
+from tests.cli_bench import Agents, Ended, paint_shop, use_home
 from tests.tree_bench import tree_bench
 
 pytestmark = pytest.mark.usefixtures("commands_are_forked")
@@ -52,14 +51,6 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = paint_shop(tmp_path / "shop")
     monkeypatch.chdir(root)
     return root
-
-
-@pytest.fixture
-def agents(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Agents]:
-    with command_line(monkeypatch, capfd) as run:
-        yield run
 
 
 def run(agents: Agents, text: str, *options: str, typed: str | None = None) -> Ended:
@@ -494,7 +485,6 @@ def test_a_plan_with_sub_plans_elsewhere_exits_with_75(tmp_path: Path) -> None:
             facts = waiting if state == "waiting" else None
             now = bench.container.clock.now()
             plan = bench.parts.plans.move(plan, (Phase(phase), PlanState(state)), facts, now=now)
-        assert exit_code_of(bench.parts, plan) == 75
         assert joint_exit_code([0, 75]) == 75
         assert joint_exit_code([0, 75, 3]) == 3
         assert joint_exit_code([75, 130]) == 1

@@ -9,6 +9,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from operator import itemgetter
 from typing import IO, Any
 
 import click
@@ -150,17 +151,18 @@ def test_events_that_are_followed_across_a_restart_come_once_in_order(
 def test_an_answer_that_is_lost_makes_one_plan(bench: Served) -> None:
     body = {"resource": "shop", "action": "builtin/replace", "arguments": REPLACE, "apply": "review"}
     with Cutting(bench.port, cuts=2) as way, HttpTransport(way.url, bench.token("operator")) as client:
-        before = {row["id"] for row in client.pages("/plans")}
+        before = {row["id"] for row in client.get("/plans", limit=1000)["items"]}
         made = client.post("/plans", body)["id"]
-        after = {row["id"] for row in client.pages("/plans")}
+        after = {row["id"] for row in client.get("/plans", limit=1000)["items"]}
         assert way.cuts == 0
     assert after - before == {made}
 
 
 def test_lists_come_in_pieces_and_end(client: HttpTransport) -> None:
-    every = list(client.pages("/events", after=0))
-    assert list(client.pages("/events", after=0, at_most=3)) == every[:3]
-    positions = [one["position"] for one in every]
+    every = client.read_page(itemgetter("position"), "/events", 10_000, "0")
+    assert every.next is None
+    positions = list(every.items)
+    assert list(client.read_page(itemgetter("position"), "/events", 3, "0").items) == positions[:3]
     assert positions == sorted(set(positions)), "each once; what belongs to no project is not shown"
     assert positions
 

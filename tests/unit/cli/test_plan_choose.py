@@ -6,7 +6,6 @@ import json
 import os
 import select
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -15,32 +14,10 @@ import pytest
 from cleveragents import connect
 from cleveragents.cli import prompts
 from cleveragents.cli.prompts import prompt_key
-from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home
+from tests.cli_bench import COMMAND, REPLACE, Agents, git, paint_shop, use_home
 
 pytestmark = pytest.mark.usefixtures("commands_are_forked")
 OTHER = ("run", "--action", "builtin/replace", "--arg", "pattern=The", "--arg", "replacement=A")
-
-
-@pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One database for all tests of this module; each works on a repository of its own."""
-    return tmp_path_factory.mktemp("state")
-
-
-@pytest.fixture
-def repository(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    use_home(monkeypatch, tmp_path, state)
-    root = paint_shop(tmp_path / "repository")
-    monkeypatch.chdir(root)
-    return root
-
-
-@pytest.fixture
-def agents(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Agents]:
-    with command_line(monkeypatch, capfd) as run:
-        yield run
 
 
 @pytest.mark.parametrize(

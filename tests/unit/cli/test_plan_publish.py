@@ -4,39 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cleveragents.api.publish import PublishView, web_address
 from cleveragents.cli.plan.publish import _command, _environment, _opened
-from tests.cli_bench import REPLACE, Agents, command_line, git, paint_shop, use_home
+from tests.cli_bench import REPLACE, Agents, git
 
 pytestmark = pytest.mark.usefixtures("commands_are_forked")
 GITHUB = "https://me:secret@github.com/team/shop.git"
-
-
-@pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One database for all tests of this module; each works on a repository of its own."""
-    return tmp_path_factory.mktemp("state")
-
-
-@pytest.fixture
-def repository(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    use_home(monkeypatch, tmp_path, state)
-    root = paint_shop(tmp_path / "repository")
-    monkeypatch.chdir(root)
-    return root
-
-
-@pytest.fixture
-def agents(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Agents]:
-    with command_line(monkeypatch, capfd) as run:
-        yield run
 
 
 @pytest.fixture

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import pickle
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, is_dataclass
 from typing import Any
 
 import pytest
 
 from cleveragents.core import errors
-from cleveragents.core.errors import CleverAgentsError, Remedy
+from cleveragents.core.errors import CleverAgentsError, Fault, Remedy
+from cleveragents.core.errors.families import error_fields
 
 FAMILIES = {errors.InvalidRequest, errors.Conflict, errors.Unavailable, errors.Fault}
 ALL = [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, CleverAgentsError)]
@@ -33,7 +34,7 @@ SAMPLES: dict[str, Any] = {
 def sample(cls: type[CleverAgentsError], *, only_required: bool) -> CleverAgentsError:
     given = {
         one.name: SAMPLES[str(one.type)]
-        for one in fields(cls)
+        for one in error_fields(cls)
         if not only_required or (one.default is MISSING and one.default_factory is MISSING)
     }
     return cls(**given)
@@ -76,3 +77,27 @@ def test_every_error_belongs_to_one_family_with_its_exit_code(
 ) -> None:
     assert len([family for family in FAMILIES if issubclass(cls, family)]) == 1
     assert cls.exit_code in {1, 2, 3, 75, 130}
+
+
+def test_a_class_becomes_a_dataclass_with_its_first_error() -> None:
+    class Broken(Fault):
+        part: str
+
+    class BrokenTwice(Broken):
+        again: str = "here"
+
+    assert "__init__" not in vars(Broken), "the definition of an error costs nothing"
+    error = BrokenTwice("index")
+    assert is_dataclass(error)
+    assert repr(error).endswith("BrokenTwice(part='index', again='here')")
+    assert error.args == ("index",)
+    assert [field.name for field in error_fields(Broken)] == ["part"]
+
+
+def test_an_error_is_complete_if_another_thread_is_still_making_its_class_a_dataclass() -> None:
+    class Broken(Fault):
+        part: str
+
+    # `dataclass` first sets the fields and then the methods; this is the state in between.
+    Broken.__dataclass_fields__ = {}
+    assert Broken("index").part == "index"

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from cleveragents.api.plans.comparison import ComparisonBounds, ensure_comparable
+from cleveragents.core.change import FileState
 from cleveragents.core.errors import RequestRefused, SandboxRefused
 from cleveragents.sandboxes.comparison import (
+    FILES_AND_LINES,
     ResultTree,
     bytes_between,
     changed_between,
+    changed_files,
     diff_between,
 )
 from cleveragents.sandboxes.ports import SandboxRequest
@@ -41,10 +44,25 @@ def test_two_sandboxes_are_compared_and_neither_is_changed(tmp_path: Path) -> No
         ("other.txt", 1, 0),
     ]
     assert changed[0].before is not None
-    assert changed[0].before[0] == "100644"
+    assert changed[0].before.mode == 0o100644
     assert (changed[1].after, changed[2].before) == (None, None)
     assert [file.path for file in changed_between(one, other, ["one.txt"])] == ["one.txt"]
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
+
+
+def test_a_changed_submodule_is_listed_even_if_gitmodules_ignores_it(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    (root / ".gitmodules").write_text('[submodule "part"]\n\tpath = part\n\turl = x\n\tignore = all\n')
+    commit = f"160000,{'1' * 40},part"
+    for arguments in (("add", "-A"), ("update-index", "--add", "--cacheinfo", commit)):
+        subprocess.run(["git", *arguments], cwd=root, check=True)
+    sandbox = PrivateClone().create(SandboxRequest("one", root), tmp_path / "sandbox")
+    tree = sandbox.tree({"part": FileState(0o160000, "2" * 40)})
+    [changed] = changed_files(sandbox.diff(tree, options=FILES_AND_LINES))
+    assert (changed.path, changed.after) == ("part", FileState(0o160000, "2" * 40))
+    assert sandbox.diff(tree, options=("--raw", "-z")) == b"", "git would ignore it"
 
 
 def test_refuses_a_comparison_that_is_too_large(tmp_path: Path) -> None:

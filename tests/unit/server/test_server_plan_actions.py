@@ -11,7 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 from cleveragents.access.model.project import ResourceKind
-from cleveragents.api.plans.available_actions import NEEDS, urgency
 from cleveragents.api.plans.details import fields_of
 from cleveragents.core.json_value import freeze
 from cleveragents.jobs.model.job import NewJob
@@ -100,11 +99,6 @@ def test_a_question_of_a_part_is_a_question_of_the_whole(server: PlanServer) -> 
     assert "approve" not in plan["can"]
     server.post(f"/plans/{plan['id']}/cancel")
     assert server.get(f"/plans/{child}")["state"] == "cancelled"
-
-
-def test_plans_that_need_a_person_come_first() -> None:
-    ranks = [urgency(needs) for needs in (*NEEDS, None)]
-    assert ranks == sorted(set(ranks))
 
 
 def test_a_plan_whose_repository_is_gone_says_so(server: PlanServer) -> None:

@@ -42,7 +42,6 @@ __all__ = [
     "is_withdrawable",
     "needs_of",
     "possible_actions",
-    "urgency",
 ]
 
 NEEDS = ("approval", "question", "budget", "conflict", "error", "review")
@@ -96,11 +95,6 @@ def is_settled(parts: PlanParts, plan: Plan) -> bool:
 def _is_to_be_decided(parts: PlanParts, plan: Plan) -> bool:
     """Return whether a job that applies or undoes the plan is queued or running."""
     return any(_is_asked_for(parts, f"{what}:{plan.id}") for what in _JOBS)
-
-
-def urgency(needs: str | None) -> int:
-    """Return the sort key of the board: plans that need a person come first."""
-    return len(NEEDS) if needs is None else NEEDS.index(needs)
 
 
 def possible_actions(parts: PlanParts, plan: Plan) -> list[str]:

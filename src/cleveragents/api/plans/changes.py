@@ -21,8 +21,9 @@ from cleveragents.plans.model.plan import Phase
 if TYPE_CHECKING:
     from cleveragents.api.plans.views import PlanView
     from cleveragents.app.plan_parts import PlanParts
-    from cleveragents.core.change import Difference, FileState
+    from cleveragents.core.change import FileState
     from cleveragents.plans.model.plan import Plan
+    from cleveragents.sandboxes.comparison import ChangedFile
     from cleveragents.sandboxes.git_sandbox import Sandbox
     from cleveragents.sandboxes.ports import Unapplied
 
@@ -33,6 +34,7 @@ __all__ = [
     "changes_text",
     "commit_message",
     "conflict_with_sides",
+    "file_row",
     "found_changes",
     "last_apply_of",
     "lines_of",
@@ -46,7 +48,6 @@ __all__ = [
 
 
 Row = dict[str, JsonValue]
-Lines = tuple[int | None, int | None]
 _LOOKS = 3
 _SUBJECT = 72
 """Maximum length of a subject line and of a line of the body, as git recommends."""
@@ -86,8 +87,10 @@ def recorded_changes(parts: PlanParts, plan: Plan) -> list[Row]:
 
     Used for a plan of another machine if the base files cannot be fetched from its remote.
     """
-    found = parts.history.differences(plan.id)
-    return [_row(path, step.before, step.after, (0, 0)) for path, step in sorted(found.items())]
+    from cleveragents.sandboxes.comparison import ChangedFile
+
+    found = sorted(parts.history.differences(plan.id).items())
+    return [file_row(ChangedFile(path, 0, 0, step.before, step.after)) for path, step in found]
 
 
 def changed_files(parts: PlanParts, plan: Plan) -> list[Row]:
@@ -119,14 +122,8 @@ def _found(sandbox: Sandbox, states: Mapping[str, FileState | None], base: str) 
     if not states:
         return ChangedFiles([], sandbox.base)
     look = _Look(str(sandbox.root), base, tuple(sorted(states.items())), sandbox)
-    tree, changes, lines = _compared(look)
-    return ChangedFiles(
-        [
-            _row(path, step.before, step.after, lines.get(path, (None, None)))
-            for path, step in sorted(changes.items())
-        ],
-        tree,
-    )
+    tree, files = _compared(look)
+    return ChangedFiles([file_row(changed) for changed in files], tree)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,24 +139,25 @@ class _Look:
 
 
 @lru_cache(maxsize=16)
-def _compared(look: _Look) -> tuple[str, Mapping[str, Difference], Mapping[str, Lines]]:
-    """Return the tree, its changes and the number of changed lines. The result is cached, because each call
-    starts four processes.
+def _compared(look: _Look) -> tuple[str, Sequence[ChangedFile]]:
+    """Return the tree and the files that it changes. The result is cached, because each call starts three
+    processes.
     """
-    sandbox = look.sandbox
-    tree = sandbox.tree(dict(look.states))
-    text = sandbox.diff(tree, base=look.base, options=("--numstat", "--no-renames", "-z"))
-    return tree, sandbox.changes_of(tree, look.base), _counted_lines(text)
+    from cleveragents.sandboxes.comparison import FILES_AND_LINES, changed_files
+
+    tree = look.sandbox.tree(dict(look.states))
+    return tree, changed_files(look.sandbox.diff(tree, base=look.base, options=FILES_AND_LINES))
 
 
-def _row(path: str, before: FileState | None, after: FileState | None, lines: Lines) -> Row:
+def file_row(changed: ChangedFile) -> Row:
+    """Return a changed file as JSON."""
     return {
-        "path": path,
-        "change": _change(before, after),
-        "added": lines[0],
-        "removed": lines[1],
-        "before": state_row(before),
-        "after": state_row(after),
+        "path": changed.path,
+        "change": _change(changed.before, changed.after),
+        "added": changed.added,
+        "removed": changed.removed,
+        "before": state_row(changed.before),
+        "after": state_row(changed.after),
     }
 
 
@@ -238,16 +236,6 @@ def changes_text(changes: Sequence[Row]) -> str:
         if number:
             told.append(f"{counted(number, 'line')} {name}")
     return ", ".join(told)
-
-
-def _counted_lines(numstat: bytes) -> dict[str, Lines]:
-    """Parse the output of `git diff --numstat -z`. A binary file has dashes for numbers."""
-    found: dict[str, Lines] = {}
-    for record in numstat.decode("utf-8", "surrogateescape").split("\0"):
-        if record:
-            added, removed, path = record.split("\t", 2)
-            found[path] = (None, None) if added == "-" else (int(added), int(removed))
-    return found
 
 
 def _change(before: FileState | None, after: FileState | None) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleveragents.api.format import counted
+from cleveragents.api.plans.changes import file_row
 from cleveragents.api.plans.details import resource_label
 from cleveragents.api.reachability import ensure_reachable
 from cleveragents.core.errors import PlanError, Remedy, RequestRefused, SandboxMissing
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.core.json_value import JsonValue
     from cleveragents.plans.model.plan import Plan
-    from cleveragents.sandboxes.comparison import ChangedFile, ResultTree
+    from cleveragents.sandboxes.comparison import ResultTree
 
 __all__ = [
     "ComparisonBounds",
@@ -48,7 +49,7 @@ def differing_files(
     """Return the files that differ, up to a limit."""
     from cleveragents.sandboxes.comparison import changed_between
 
-    return [_row(changed) for changed in changed_between(one, other)[:most]]
+    return [file_row(changed) for changed in changed_between(one, other)[:most]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,19 +124,3 @@ def _before(parts: PlanParts, plan: Plan, number: int) -> str:
     if found.made.outcome is None:
         raise PlanError(plan.id, f"the plan had no result before its correction {number}")
     return found.made.outcome
-
-
-def _row(changed: ChangedFile) -> dict[str, JsonValue]:
-    kind = "created" if changed.before is None else "deleted" if changed.after is None else "changed"
-    return {
-        "path": changed.path,
-        "change": kind,
-        "added": changed.added,
-        "removed": changed.removed,
-        "before": _state(changed.before),
-        "after": _state(changed.after),
-    }
-
-
-def _state(state: tuple[str, str] | None) -> JsonValue:
-    return None if state is None else {"mode": state[0], "content": state[1]}

@@ -34,7 +34,6 @@ from cleveragents.plans.model.usage_wait import USAGE_LIMIT
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
-    from cleveragents.apply.ports import CommitRequest
     from cleveragents.plans.model.plan import Plan
 
 __all__ = ["steps_from"]
@@ -44,14 +43,11 @@ _FEW = 3
 _ASKING = 5
 
 
-def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None) -> list[Remedy]:
-    """Return the next steps of a plan: operations for a person, each with a description.
-
-    `commit` is the requested commit that is still to be made, if any.
-    """
+def steps_from(parts: PlanParts, plan: Plan) -> list[Remedy]:
+    """Return the next steps of a plan: operations for a person, each with a description."""
     pushed = remote_of(plan.resource) is not None
     brings = f"push the result to {place_of(parts, plan)}" if pushed else "apply the result to your files"
-    diff, apply = _step(plan, "diff", "show the changes"), _apply(plan, brings, commit)
+    diff, apply = _step(plan, "diff", "show the changes"), _step(plan, "apply", brings)
     reject = _step(plan, "reject", "discard the result")
     steps: list[Remedy] = []
     if waits_for_sub_plans(plan):
@@ -79,11 +75,6 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
 
 def _step(plan: Plan, name: str, text: str, /, **options: OptionValue) -> Remedy:
     return Remedy(f"plan.{name}", plan.id, options, text)
-
-
-def _apply(plan: Plan, text: str, commit: CommitRequest | None) -> Remedy:
-    asked = {} if commit is None else {"commit": commit.message, "to_branch": commit.branch}
-    return _step(plan, "apply", text, **{name: value for name, value in asked.items() if value})
 
 
 def _resume(plan: Plan) -> Remedy:

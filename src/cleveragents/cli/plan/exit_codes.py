@@ -5,19 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cleveragents.api.plans.changes import changes_of
-from cleveragents.core.errors import CheckFailed
-from cleveragents.plans.apply_policy import ensure_checked
-from cleveragents.plans.family import plans_needing_action
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.model.status import PlanStatus
-from cleveragents.plans.model.sub_plan import waits_for_sub_plans
-from cleveragents.plans.model.usage_wait import is_parked
 
 if TYPE_CHECKING:
     from cleveragents.api.plans.views import PlanView
-    from cleveragents.app.plan_parts import PlanParts
-    from cleveragents.plans.model.plan import Plan
 
 __all__ = [
     "FAILED",
@@ -25,7 +17,6 @@ __all__ = [
     "NEEDS_HUMAN",
     "TRY_AGAIN",
     "exit_code",
-    "exit_code_of",
     "joint_exit_code",
     "short_ids",
 ]
@@ -36,29 +27,6 @@ TRY_AGAIN = 75
 INTERRUPTED = 130
 
 _SHORTEST = 6
-
-
-def exit_code_of(parts: PlanParts, plan: Plan, *, only_review: bool = False) -> int:
-    """Return the exit code of a plan: 0 if nothing is left to do, 1 if it failed, 3 if it or a sub-plan needs
-    a person, and 75 if its sub-plans run elsewhere or it waits for a usage limit.
-    """
-    if plan.state is PlanState.ERRORED:
-        return FAILED
-    if plan.state is PlanState.CANCELLED:
-        return INTERRUPTED
-    if plan.state.ended:
-        return 0
-    if is_parked(plan) or (waits_for_sub_plans(plan) and not plans_needing_action(parts, plan)):
-        return TRY_AGAIN
-    if plan.state is not PlanState.COMPLETE:
-        return NEEDS_HUMAN
-    if plan.parent_id is not None:
-        return 0  # its parent decides about the result
-    try:
-        ensure_checked(parts, plan)
-    except CheckFailed as failed:
-        return failed.exit_code
-    return 0 if only_review or not changes_of(parts, plan) else NEEDS_HUMAN
 
 
 def exit_code(plan: PlanView, *, only_review: bool = False) -> int:

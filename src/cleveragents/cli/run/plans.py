@@ -59,7 +59,7 @@ class RunOptions(Struct, frozen=True):
     @property
     def one_by_one(self) -> bool:
         """Whether each goal of the file is a plan of its own, not a part of one plan."""
-        from cleveragents.cli.run.goals import is_goals_document
+        from cleveragents.cli.run.goals_file import is_goals_document
 
         return self.file is not None and not is_goals_document(self.file, self.typed)
 
@@ -140,8 +140,7 @@ def continue_plans(client: LocalClient, plan_ids: Sequence[str], deciding: WorkO
 
 
 def _requests(container: Container, wanted: PlanSpec, handling: RunOptions) -> list[PlanDraft]:
-    from cleveragents.cli.run.goals import requested_goals
-    from cleveragents.cli.run.goals_file import read_goals
+    from cleveragents.cli.run.goals_file import read_goals, requested_goals
     from cleveragents.cli.run.request import requested_plan
 
     parts, file = container.plan_parts, handling.file

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import get_type_hints
 
 from cleveragents.core import errors
-from cleveragents.core.errors.families import CleverAgentsError, Fault
+from cleveragents.core.errors.families import CleverAgentsError, Fault, error_fields
 from cleveragents.core.errors.remedy import Remedy
 
 __all__ = ["error_from_facts", "facts_of"]
@@ -32,7 +32,7 @@ def error_from_facts(
     from msgspec import ValidationError, convert
 
     hints = get_type_hints(kind)
-    names = [field.name for field in fields(kind)]
+    names = [field.name for field in error_fields(kind)]
     given = {_REMEDIES: tuple(remedies)} if _REMEDIES in names else {}
     values = {name: facts[name] for name in names if name in facts and name != _REMEDIES}
     try:

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from dataclasses import Field, dataclass, fields
+from typing import Any, ClassVar, Self, dataclass_transform
 
 from cleveragents.core.errors.remedy import Remedy
 
-__all__ = ["CleverAgentsError", "Conflict", "Fault", "InvalidRequest", "Unavailable", "code_of"]
+__all__ = [
+    "CleverAgentsError",
+    "Conflict",
+    "Fault",
+    "InvalidRequest",
+    "Unavailable",
+    "code_of",
+    "error_fields",
+]
 
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
 
+@dataclass_transform(eq_default=False)
 @dataclass(eq=False)
 class CleverAgentsError(Exception):
-    """The base class: `except CleverAgentsError` catches every error that CleverAgents raises on purpose."""
+    """The base class: `except CleverAgentsError` catches every error that CleverAgents raises on purpose.
+
+    Every error is a dataclass. Making a class one takes 150 µs, and a command raises few of a hundred errors,
+    so a class becomes a dataclass when its first error is created.
+    """
 
     exit_code: ClassVar[int] = 1
     message: ClassVar[str] = ""
+
+    def __new__(cls, *args: Any, **facts: Any) -> Self:
+        error_fields(cls)
+        return super().__new__(cls, *args, **facts)
 
     def __str__(self) -> str:
         """Return `message` with the fields filled in; a class with more than one wording overrides this."""
@@ -55,6 +72,15 @@ class Unavailable(CleverAgentsError):
 
 class Fault(CleverAgentsError):
     """A defect that the caller cannot fix; report it."""
+
+
+def error_fields(kind: type[CleverAgentsError]) -> tuple[Field[Any], ...]:
+    """Return the fields of a class of errors."""
+    for one in reversed(kind.__mro__):
+        # guard: `__init__` is set after the fields. Two threads may both set it, to the same.
+        if issubclass(one, CleverAgentsError) and "__init__" not in vars(one):
+            dataclass(eq=False)(one)
+    return fields(kind)
 
 
 def code_of(error: CleverAgentsError) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 
 from cleveragents.core.errors.families import Conflict, Fault, InvalidRequest, Unavailable
@@ -37,7 +36,6 @@ def _another_model(key: str, text: str) -> Remedy:
     return Remedy("config.set", options={"key": key, "value": None}, text=text)
 
 
-@dataclass(eq=False)
 class UnknownActor(InvalidRequest):
     """There is no actor with this name."""
 
@@ -53,7 +51,6 @@ class UnknownActor(InvalidRequest):
         return (Remedy("actor.list", text="List the actors"),)
 
 
-@dataclass(eq=False)
 class InvalidActor(InvalidRequest):
     """The YAML is not a valid actor. `problems` lists every mistake with its line."""
 
@@ -64,7 +61,6 @@ class InvalidActor(InvalidRequest):
         return f"{self.source} is not a valid actor: {'; '.join(self.problems)}"
 
 
-@dataclass(eq=False)
 class UnknownModel(InvalidRequest):
     """The name of a model is malformed, or its provider is unknown."""
 
@@ -73,7 +69,6 @@ class UnknownModel(InvalidRequest):
     problem: str
 
 
-@dataclass(eq=False)
 class ModelRefused(InvalidRequest):
     """The provider rejected the request: a wrong key, no credit, an unknown model or a content filter.
 
@@ -99,7 +94,6 @@ class ModelRefused(InvalidRequest):
         return (_another_model("models.default", "Choose another model"),)
 
 
-@dataclass(eq=False)
 class ContextTooLong(InvalidRequest):
     """The request exceeds the context window of the model."""
 
@@ -116,7 +110,6 @@ class ContextTooLong(InvalidRequest):
         return (Remedy("model.list", text="List the models and their context windows"),)
 
 
-@dataclass(eq=False)
 class PriceUnknown(InvalidRequest):
     """A limit in dollars cannot be enforced, because the price of the model is unknown. `actor` is the actor
     that sets the limit, if an actor does.
@@ -144,7 +137,6 @@ class PriceUnknown(InvalidRequest):
         )
 
 
-@dataclass(eq=False)
 class SpendingUncounted(InvalidRequest):
     """The spending of an external agent is not measured, so a limit on it cannot be enforced."""
 
@@ -155,7 +147,6 @@ class SpendingUncounted(InvalidRequest):
     program: str
 
 
-@dataclass(eq=False)
 class ModelUnavailable(Unavailable):
     """The model did not answer after all retries: too many requests, a timeout or a server error.
 
@@ -181,7 +172,6 @@ class ModelUnavailable(Unavailable):
         return f"{self.model} does not answer: {self.problem}; {when}, or choose another model"
 
 
-@dataclass(eq=False)
 class UsageLimited(ModelUnavailable):
     """The usage limit of the provider is reached. `retry_after_seconds` is the time until it resets; None if
     the provider does not state it.
@@ -200,7 +190,6 @@ def _roughly(seconds: float) -> str:
     return f"{ceil(seconds)} s"
 
 
-@dataclass(eq=False)
 class BudgetExhausted(Conflict):
     """The next call could exceed the budget of the plan, so it is not made.
 
@@ -220,7 +209,6 @@ class BudgetExhausted(Conflict):
         return (Remedy("plan.resume", self.plan_id, options, "Raise the limit and resume"),)
 
 
-@dataclass(eq=False)
 class ActorStopped(Conflict):
     """An actor was stopped because it made no progress or reached its limits."""
 
@@ -229,12 +217,10 @@ class ActorStopped(Conflict):
     reason: str
 
 
-@dataclass(eq=False)
 class AgentFailed(ActorStopped):
     """An actor was stopped because the agent it delegated to failed."""
 
 
-@dataclass(eq=False)
 class UnknownGraph(InvalidRequest):
     """The bridge has no graph with this name."""
 
@@ -246,7 +232,6 @@ class UnknownGraph(InvalidRequest):
         return f"there is no graph {self.name!r} (known: {known})"
 
 
-@dataclass(eq=False)
 class BlockingOnLoop(InvalidRequest):
     """A blocking call on the thread of the event loop that has to do the work."""
 
@@ -254,7 +239,6 @@ class BlockingOnLoop(InvalidRequest):
     what: str
 
 
-@dataclass(eq=False)
 class GraphFailed(Fault):
     """A graph run raised a foreign exception, which is the `__cause__`."""
 
@@ -263,7 +247,6 @@ class GraphFailed(Fault):
     problem: str
 
 
-@dataclass(eq=False)
 class LoopStopped(Fault):
     """Foreign code stopped the event loop while it served runs."""
 
@@ -271,7 +254,6 @@ class LoopStopped(Fault):
     what: str
 
 
-@dataclass(eq=False)
 class InvalidCondition(InvalidRequest):
     """The condition of a route is malformed, or cannot be evaluated with the given values."""
 
@@ -280,7 +262,6 @@ class InvalidCondition(InvalidRequest):
     problem: str
 
 
-@dataclass(eq=False)
 class ThreadBusy(Unavailable):
     """Another run uses this thread; two concurrent runs would overwrite each other's checkpoints."""
 
@@ -288,7 +269,6 @@ class ThreadBusy(Unavailable):
     thread_id: str
 
 
-@dataclass(eq=False)
 class QuestionRefused(InvalidRequest):
     """The request to the context pipeline is invalid."""
 
@@ -296,7 +276,6 @@ class QuestionRefused(InvalidRequest):
     problem: str
 
 
-@dataclass(eq=False)
 class SourceMissing(InvalidRequest):
     """The place to search does not exist."""
 
@@ -305,7 +284,6 @@ class SourceMissing(InvalidRequest):
     problem: str
 
 
-@dataclass(eq=False)
 class SourceChanged(Conflict):
     """A file changed after the snapshot, and its old content is gone."""
 

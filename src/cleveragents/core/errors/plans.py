@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cleveragents.core.errors.families import Conflict, Fault, InvalidRequest
 from cleveragents.core.errors.remedy import OptionValue, Remedy
 
@@ -48,7 +46,6 @@ __all__ = [
 ]
 
 
-@dataclass(eq=False)
 class UnknownPlan(InvalidRequest):
     """The store has no plan with this id."""
 
@@ -60,7 +57,6 @@ class UnknownPlan(InvalidRequest):
         return (Remedy("plan.list", text="List the plans"),)
 
 
-@dataclass(eq=False)
 class AmbiguousPlan(InvalidRequest):
     """An abbreviated id matches several plans."""
 
@@ -72,7 +68,6 @@ class AmbiguousPlan(InvalidRequest):
         return f"{self.plan_id!r} matches several plans: {matches}; use more characters of the id"
 
 
-@dataclass(eq=False)
 class IllegalPlanMove(InvalidRequest):
     """The state machine of a plan does not allow this transition."""
 
@@ -82,7 +77,6 @@ class IllegalPlanMove(InvalidRequest):
     wanted: str
 
 
-@dataclass(eq=False)
 class PlanError(InvalidRequest):
     """The plan cannot do this in its current state."""
 
@@ -92,17 +86,14 @@ class PlanError(InvalidRequest):
     remedies: tuple[Remedy, ...] = ()
 
 
-@dataclass(eq=False)
 class TreeTooLarge(PlanError):
     """The plan cannot have another sub-plan: it is nested too deeply, or already has too many sub-plans."""
 
 
-@dataclass(eq=False)
 class CallDenied(PlanError):
     """A person denied the call."""
 
 
-@dataclass(eq=False)
 class StalePlan(Conflict):
     """The plan changed after it was read."""
 
@@ -111,7 +102,6 @@ class StalePlan(Conflict):
     version: int
 
 
-@dataclass(eq=False)
 class ResultChanged(Conflict):
     """The result of the plan is not the one that was seen or requested."""
 
@@ -123,7 +113,6 @@ class ResultChanged(Conflict):
     plan_id: str
 
 
-@dataclass(eq=False)
 class NeedsHuman(Conflict):
     """The plan waits for a person."""
 
@@ -135,7 +124,6 @@ class NeedsHuman(Conflict):
     remedies: tuple[Remedy, ...] = ()
 
 
-@dataclass(eq=False)
 class ActorAsks(NeedsHuman):
     """An actor asks a person a question. `question_id` identifies the question; an answer applies only to
     that question.
@@ -145,7 +133,6 @@ class ActorAsks(NeedsHuman):
     choices: tuple[str, ...] = ()
 
 
-@dataclass(eq=False)
 class PlanFailed(Conflict):
     """The plan ended with an error."""
 
@@ -157,7 +144,6 @@ class PlanFailed(Conflict):
     remedies: tuple[Remedy, ...] = ()
 
 
-@dataclass(eq=False)
 class RethinkNeeded(Conflict):
     """The result shows that the strategy was wrong. The plan returns to the Strategize phase without waiting
     for a person.
@@ -169,7 +155,6 @@ class RethinkNeeded(Conflict):
     findings: str
 
 
-@dataclass(eq=False)
 class UnknownDecision(InvalidRequest):
     """The plan has no decision with this number."""
 
@@ -183,7 +168,6 @@ class UnknownDecision(InvalidRequest):
         return (Remedy("plan.tree", self.plan_id, text="List the decisions"),) if self.count else ()
 
 
-@dataclass(eq=False)
 class UnknownComment(InvalidRequest):
     """The plan has no comment with this number."""
 
@@ -197,7 +181,6 @@ class UnknownComment(InvalidRequest):
         return (Remedy("plan.comments", self.plan_id, text="List the comments"),) if self.count else ()
 
 
-@dataclass(eq=False)
 class UnknownFile(InvalidRequest):
     """The plan did not change this file."""
 
@@ -206,7 +189,6 @@ class UnknownFile(InvalidRequest):
     path: str
 
 
-@dataclass(eq=False)
 class UnknownCheckpoint(InvalidRequest):
     """The plan has no call with this number, and so no checkpoint before it."""
 
@@ -219,7 +201,6 @@ class UnknownCheckpoint(InvalidRequest):
         return (Remedy("plan.log", self.plan_id, text="List the calls"),)
 
 
-@dataclass(eq=False)
 class UnknownAction(InvalidRequest):
     """There is no action with this name."""
 
@@ -235,7 +216,6 @@ class UnknownAction(InvalidRequest):
         return (Remedy("action.list", text="List the actions"),)
 
 
-@dataclass(eq=False)
 class ActionExists(InvalidRequest):
     """An action with this name already exists."""
 
@@ -243,7 +223,6 @@ class ActionExists(InvalidRequest):
     name: str
 
 
-@dataclass(eq=False)
 class InvalidAction(InvalidRequest):
     """The YAML is not a valid action. `problems` lists every mistake with its line."""
 
@@ -254,7 +233,6 @@ class InvalidAction(InvalidRequest):
         return f"{self.source} is not a valid action: {'; '.join(self.problems)}"
 
 
-@dataclass(eq=False)
 class InvalidArguments(InvalidRequest):
     """The arguments do not match those that the action declares."""
 
@@ -269,7 +247,6 @@ class InvalidArguments(InvalidRequest):
         )
 
 
-@dataclass(eq=False)
 class InvalidGoals(InvalidRequest):
     """The YAML is not a valid list of goals. `problems` lists every mistake with its line."""
 
@@ -280,7 +257,6 @@ class InvalidGoals(InvalidRequest):
         return f"{self.source} is not a valid list of goals: {'; '.join(self.problems)}"
 
 
-@dataclass(eq=False)
 class NotTrusted(Conflict):
     """A file of the repository would run code and is not trusted.
 
@@ -303,7 +279,6 @@ class NotTrusted(Conflict):
         return (Remedy("trust", options=options, text="Read the file, then trust it"),)
 
 
-@dataclass(eq=False)
 class PolicyDenied(InvalidRequest):
     """The policy denies the operation."""
 
@@ -313,7 +288,6 @@ class PolicyDenied(InvalidRequest):
     capability: str
 
 
-@dataclass(eq=False)
 class NetworkNotDenied(PolicyDenied):
     """The policy denies the network, and a command could use it because commands are not isolated."""
 
@@ -324,7 +298,6 @@ class NetworkNotDenied(PolicyDenied):
     )
 
 
-@dataclass(eq=False)
 class NotIsolated(InvalidRequest):
     """A server or worker would run the commands of other users' plans without isolation."""
 
@@ -333,14 +306,12 @@ class NotIsolated(InvalidRequest):
     remedy: str
 
 
-@dataclass(eq=False)
 class NoActiveChangeset(PlanError):
     """A change cannot be recorded: no changeset is open."""
 
     reason: str = "no changeset is active; call start_changeset() first"
 
 
-@dataclass(eq=False)
 class AmbiguousChangeset(PlanError):
     """Several changesets are open and none is current, so the changeset for a change is unknown."""
 
@@ -353,7 +324,6 @@ class AmbiguousChangeset(PlanError):
         )
 
 
-@dataclass(eq=False)
 class ForeignChangeset(PlanError):
     """The changeset belongs to another plan."""
 
@@ -362,7 +332,6 @@ class ForeignChangeset(PlanError):
     changeset_id: str = ""
 
 
-@dataclass(eq=False)
 class ChangesetClosed(InvalidRequest):
     """The changeset is closed and cannot be changed."""
 
@@ -370,7 +339,6 @@ class ChangesetClosed(InvalidRequest):
     changeset_id: str
 
 
-@dataclass(eq=False)
 class UnknownChangeset(InvalidRequest):
     """The store has no changeset with this id."""
 
@@ -378,7 +346,6 @@ class UnknownChangeset(InvalidRequest):
     changeset_id: str
 
 
-@dataclass(eq=False)
 class DuplicateKey(InvalidRequest):
     """An idempotency key was reused with different content."""
 
@@ -386,7 +353,6 @@ class DuplicateKey(InvalidRequest):
     key: str
 
 
-@dataclass(eq=False)
 class UnknownJob(InvalidRequest):
     """The store has no job with this id."""
 
@@ -398,7 +364,6 @@ class UnknownJob(InvalidRequest):
         return (Remedy("job.list", text="List the jobs"),)
 
 
-@dataclass(eq=False)
 class UnknownJobKind(InvalidRequest):
     """No handler is registered for a job's kind."""
 
@@ -410,7 +375,6 @@ class UnknownJobKind(InvalidRequest):
         return f"no handler for jobs of kind {self.kind!r} (known: {known})"
 
 
-@dataclass(eq=False)
 class IllegalJobMove(InvalidRequest):
     """The state machine of a job does not allow this transition."""
 
@@ -420,7 +384,6 @@ class IllegalJobMove(InvalidRequest):
     wanted: str
 
 
-@dataclass(eq=False)
 class JobAlreadyEnded(Conflict):
     """The job ended before the request; nothing was changed."""
 
@@ -431,7 +394,6 @@ class JobAlreadyEnded(Conflict):
     state: str
 
 
-@dataclass(eq=False)
 class StaleFence(Conflict):
     """This worker lost its lease on the job to another worker, so its write was refused."""
 
@@ -443,7 +405,6 @@ class StaleFence(Conflict):
     fence: int
 
 
-@dataclass(eq=False)
 class HandlerFailed(Fault):
     """The handler of a job raised an exception; the job stores this error."""
 

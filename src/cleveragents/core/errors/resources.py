@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cleveragents.core.errors.families import Fault, InvalidRequest, Unavailable
 from cleveragents.core.errors.remedy import Remedy
 
@@ -27,7 +25,6 @@ __all__ = [
 ]
 
 
-@dataclass(eq=False)
 class StoreBusy(Unavailable):
     """The database stayed busy for longer than the write could wait.
 
@@ -42,7 +39,6 @@ class StoreBusy(Unavailable):
         return f"{busy}{': ' if self.cause else ''}{self.cause}; nothing was written, try again"
 
 
-@dataclass(eq=False)
 class StoreFull(Unavailable):
     """The disk or a quota is full."""
 
@@ -50,7 +46,6 @@ class StoreFull(Unavailable):
     location: str
 
 
-@dataclass(eq=False)
 class OutcomeUnknown(Unavailable):
     """The answer to a commit was lost: the write may or may not have succeeded."""
 
@@ -59,7 +54,6 @@ class OutcomeUnknown(Unavailable):
     problem: str
 
 
-@dataclass(eq=False)
 class DatabaseFailed(Fault):
     """The database returned an unexpected error."""
 
@@ -68,7 +62,6 @@ class DatabaseFailed(Fault):
     problem: str
 
 
-@dataclass(eq=False)
 class DatabaseUnreachable(Unavailable):
     """The database server does not answer, or closed the connection."""
 
@@ -80,7 +73,6 @@ class DatabaseUnreachable(Unavailable):
     problem: str
 
 
-@dataclass(eq=False)
 class DatabaseUnusable(InvalidRequest):
     """The configured URL does not lead to a usable database."""
 
@@ -89,7 +81,6 @@ class DatabaseUnusable(InvalidRequest):
     problem: str
 
 
-@dataclass(eq=False)
 class QueueFull(Unavailable):
     """A bounded queue is full, and its policy is to refuse new items."""
 
@@ -98,7 +89,6 @@ class QueueFull(Unavailable):
     bound: int
 
 
-@dataclass(eq=False)
 class BreakerOpen(Unavailable):
     """A circuit breaker is open and refuses the call."""
 
@@ -107,7 +97,6 @@ class BreakerOpen(Unavailable):
     retry_after_seconds: float
 
 
-@dataclass(eq=False)
 class Closed(Unavailable):
     """The component is closed and accepts no new work."""
 
@@ -115,7 +104,6 @@ class Closed(Unavailable):
     what: str
 
 
-@dataclass(eq=False)
 class DeadlineExceeded(Unavailable):
     """An operation exceeded its time limit."""
 
@@ -124,7 +112,6 @@ class DeadlineExceeded(Unavailable):
     seconds: float
 
 
-@dataclass(eq=False)
 class Cancelled(Unavailable):
     """The work was cancelled. `reason` states the cause."""
 
@@ -136,7 +123,6 @@ class Cancelled(Unavailable):
         return f"cancelled: {self.reason}" if self.reason else "cancelled"
 
 
-@dataclass(eq=False)
 class UnknownEventType(InvalidRequest):
     """The name is not an `EventType`."""
 
@@ -148,7 +134,6 @@ class UnknownEventType(InvalidRequest):
         return f"{self.name!r} is not a known event type{hint}"
 
 
-@dataclass(eq=False)
 class InvalidPayload(InvalidRequest):
     """A payload holds a value that JSON cannot represent."""
 
@@ -157,7 +142,6 @@ class InvalidPayload(InvalidRequest):
     problem: str
 
 
-@dataclass(eq=False)
 class AuditElsewhere(InvalidRequest):
     """The audit log of this database is signed from another state directory."""
 
@@ -169,7 +153,6 @@ class AuditElsewhere(InvalidRequest):
         return (Remedy("events.adopt", text="If that directory is lost, sign the log here"),)
 
 
-@dataclass(eq=False)
 class AuditLogBroken(Fault):
     """The audit log was changed after it was written."""
 
@@ -178,7 +161,6 @@ class AuditLogBroken(Fault):
     problem: str
 
 
-@dataclass(eq=False)
 class AnchorFailed(Unavailable):
     """Anchors of the audit log could not be read or written."""
 

@@ -5,8 +5,6 @@ An error of applying or undoing leaves the user's files unchanged.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cleveragents.core.errors.families import Conflict, Fault, InvalidRequest, Unavailable
 from cleveragents.core.errors.remedy import Remedy
 
@@ -29,7 +27,6 @@ __all__ = [
 ]
 
 
-@dataclass(eq=False)
 class SandboxRefused(InvalidRequest):
     """The repository or sandbox cannot be used."""
 
@@ -39,7 +36,6 @@ class SandboxRefused(InvalidRequest):
     remedies: tuple[Remedy, ...] = ()
 
 
-@dataclass(eq=False)
 class SandboxMissing(InvalidRequest):
     """The operation needs the sandbox of the plan, which was removed."""
 
@@ -48,7 +44,6 @@ class SandboxMissing(InvalidRequest):
     location: str
 
 
-@dataclass(eq=False)
 class SandboxBusy(Unavailable):
     """Another call uses the sandbox."""
 
@@ -56,7 +51,6 @@ class SandboxBusy(Unavailable):
     plan_id: str
 
 
-@dataclass(eq=False)
 class QuotaExceeded(Unavailable):
     """The sandboxes have used up their disk quota."""
 
@@ -74,7 +68,6 @@ class QuotaExceeded(Unavailable):
         )
 
 
-@dataclass(eq=False)
 class RemoteUnreachable(Unavailable):
     """A git remote cannot be reached or refused the login; the operation can be tried again."""
 
@@ -83,7 +76,6 @@ class RemoteUnreachable(Unavailable):
     problem: str
 
 
-@dataclass(eq=False)
 class GitFailed(Fault):
     """A git command failed unexpectedly; `problem` is its error output."""
 
@@ -92,7 +84,6 @@ class GitFailed(Fault):
     problem: str
 
 
-@dataclass(eq=False)
 class ApplyConflict(Conflict):
     """The changes of the plan conflict with the working tree; `details` shows both sides."""
 
@@ -111,7 +102,6 @@ class ApplyConflict(Conflict):
         )
 
 
-@dataclass(eq=False)
 class ApplyRefused(Conflict):
     """The plan cannot be applied for a reason that a person can resolve."""
 
@@ -124,7 +114,6 @@ class ApplyRefused(Conflict):
     remedies: tuple[Remedy, ...] = ()
 
 
-@dataclass(eq=False)
 class CheckFailed(Conflict):
     """A required check did not pass on the merged result."""
 
@@ -136,7 +125,6 @@ class CheckFailed(Conflict):
     problem: str
 
 
-@dataclass(eq=False)
 class ApplyBusy(Unavailable):
     """Another apply to the same repository is still running."""
 
@@ -144,7 +132,6 @@ class ApplyBusy(Unavailable):
     resource: str
 
 
-@dataclass(eq=False)
 class UnknownTool(InvalidRequest):
     """There is no tool with this name."""
 
@@ -155,7 +142,6 @@ class UnknownTool(InvalidRequest):
         return f"there is no tool {self.name!r} (known: {', '.join(self.known)})"
 
 
-@dataclass(eq=False)
 class InvalidToolCall(InvalidRequest):
     """The arguments do not match the schema of the tool."""
 
@@ -164,7 +150,6 @@ class InvalidToolCall(InvalidRequest):
     problem: str
 
 
-@dataclass(eq=False)
 class OutsideSandbox(InvalidRequest):
     """A path leads out of the sandbox or to a protected file in it."""
 
@@ -173,7 +158,6 @@ class OutsideSandbox(InvalidRequest):
     reason: str
 
 
-@dataclass(eq=False)
 class ToolRefused(InvalidRequest):
     """The call is valid, but the tool cannot carry it out."""
 
@@ -182,7 +166,6 @@ class ToolRefused(InvalidRequest):
     reason: str
 
 
-@dataclass(eq=False)
 class EditMismatch(InvalidRequest):
     """The file does not contain the text to replace; `diagnosis` shows where the file and the text differ."""
 

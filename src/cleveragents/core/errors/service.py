@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cleveragents.core.errors.families import Conflict, InvalidRequest, Unavailable
 from cleveragents.core.errors.remedy import Remedy
 
@@ -35,7 +33,6 @@ __all__ = [
 ]
 
 
-@dataclass(eq=False)
 class InvalidName(InvalidRequest):
     """A name, a branch or an address is malformed."""
 
@@ -45,7 +42,6 @@ class InvalidName(InvalidRequest):
     allowed: str
 
 
-@dataclass(eq=False)
 class InvalidResource(InvalidRequest):
     """A project or a resource cannot be added, or cannot be used for this operation."""
 
@@ -55,7 +51,6 @@ class InvalidResource(InvalidRequest):
     problem: str
 
 
-@dataclass(eq=False)
 class UnknownUser(InvalidRequest):
     """There is no user or token with this name."""
 
@@ -67,7 +62,6 @@ class UnknownUser(InvalidRequest):
         return (Remedy("user.list", text="List the users"),)
 
 
-@dataclass(eq=False)
 class UnknownProject(InvalidRequest):
     """There is no project with this name."""
 
@@ -79,7 +73,6 @@ class UnknownProject(InvalidRequest):
         return (Remedy("project.list", text="List the projects"),)
 
 
-@dataclass(eq=False)
 class UnknownResource(InvalidRequest):
     """There is no resource with this name."""
 
@@ -91,7 +84,6 @@ class UnknownResource(InvalidRequest):
         return (Remedy("resource.list", text="List the resources"),)
 
 
-@dataclass(eq=False)
 class UnknownRule(InvalidRequest):
     """There is no approval rule with this id."""
 
@@ -103,7 +95,6 @@ class UnknownRule(InvalidRequest):
         return (Remedy("policy.list", text="List the rules"),)
 
 
-@dataclass(eq=False)
 class UnknownConversation(InvalidRequest):
     """There is no conversation with this id."""
 
@@ -115,7 +106,6 @@ class UnknownConversation(InvalidRequest):
         return (Remedy("session.list", text="List the sessions"),)
 
 
-@dataclass(eq=False)
 class ConversationBusy(Conflict):
     """Another turn of the conversation runs; a conversation has one turn at a time."""
 
@@ -125,7 +115,6 @@ class ConversationBusy(Conflict):
     turn: int
 
 
-@dataclass(eq=False)
 class StaleTurn(Conflict):
     """Another process continued the turn, so a write of this process was refused."""
 
@@ -134,7 +123,6 @@ class StaleTurn(Conflict):
     turn: int
 
 
-@dataclass(eq=False)
 class AlreadyThere(InvalidRequest):
     """An object with this name already exists."""
 
@@ -143,7 +131,6 @@ class AlreadyThere(InvalidRequest):
     name: str
 
 
-@dataclass(eq=False)
 class StillUsed(Conflict):
     """The object cannot be removed, because it is still in use."""
 
@@ -154,7 +141,6 @@ class StillUsed(Conflict):
     by: str
 
 
-@dataclass(eq=False)
 class ChangedMeanwhile(Conflict):
     """Files to trust changed after they were shown."""
 
@@ -162,7 +148,6 @@ class ChangedMeanwhile(Conflict):
     files: str
 
 
-@dataclass(eq=False)
 class NotAuthenticated(InvalidRequest):
     """The request has no valid token."""
 
@@ -172,7 +157,6 @@ class NotAuthenticated(InvalidRequest):
     remedies: tuple[Remedy, ...] = ()
 
 
-@dataclass(eq=False)
 class NotAllowed(InvalidRequest):
     """The role of the user does not allow the operation."""
 
@@ -183,7 +167,6 @@ class NotAllowed(InvalidRequest):
     needed: str
 
 
-@dataclass(eq=False)
 class KeyReused(InvalidRequest):
     """An idempotency key was reused for a different request."""
 
@@ -191,7 +174,6 @@ class KeyReused(InvalidRequest):
     key: str
 
 
-@dataclass(eq=False)
 class RequestUnderWay(Conflict):
     """A request with the same idempotency key is still running."""
 
@@ -199,7 +181,6 @@ class RequestUnderWay(Conflict):
     key: str
 
 
-@dataclass(eq=False)
 class PortTaken(Unavailable):
     """The server cannot listen on its address."""
 
@@ -210,7 +191,6 @@ class PortTaken(Unavailable):
     remedies: tuple[Remedy, ...] = ()
 
 
-@dataclass(eq=False)
 class TooManyRequests(Unavailable):
     """The client exceeded the request rate of the server."""
 
@@ -218,7 +198,6 @@ class TooManyRequests(Unavailable):
     seconds: float
 
 
-@dataclass(eq=False)
 class ServerUnreachable(Unavailable):
     """No server answers at the configured URL."""
 
@@ -229,7 +208,6 @@ class ServerUnreachable(Unavailable):
     problem: str
 
 
-@dataclass(eq=False)
 class ServerFailed(Conflict):
     """The server answered with an error that this version does not know."""
 
@@ -241,7 +219,6 @@ class ServerFailed(Conflict):
     remedies: tuple[Remedy, ...] = ()
 
 
-@dataclass(eq=False)
 class EngineUnavailable(Unavailable):
     """The job engine does not answer."""
 
@@ -250,7 +227,6 @@ class EngineUnavailable(Unavailable):
     problem: str
 
 
-@dataclass(eq=False)
 class RemoteMoved(Conflict):
     """The branch of a remote moved; nothing was pushed."""
 
@@ -259,7 +235,6 @@ class RemoteMoved(Conflict):
     branch: str
 
 
-@dataclass(eq=False)
 class RemoteHeld(RemoteMoved):
     """Another push, running or crashed, holds the lock on the branch; nothing was pushed."""
 
@@ -269,7 +244,6 @@ class RemoteHeld(RemoteMoved):
     problem: str
 
 
-@dataclass(eq=False)
 class RequestRefused(InvalidRequest):
     """The request contradicts itself, or asks for something impossible.
 
@@ -282,7 +256,6 @@ class RequestRefused(InvalidRequest):
     remedies: tuple[Remedy, ...] = ()
 
 
-@dataclass(eq=False)
 class ConfigurationError(InvalidRequest):
     """A setting is unknown, malformed or out of range."""
 
