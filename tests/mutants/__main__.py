@@ -219,6 +219,7 @@ TESTS: dict[str, list[str]] = {
     "cli/init.py": [f"{UNIT}init.py"],
     "cli/plan/choose.py": [f"{UNIT}plan_choose.py"],
     "cli/terminal_app/app.py": ["tests/unit/cli/terminal_app/test_terminal_app.py"],
+    "core/errors/families.py": [f"{UNIT}errors.py"],
     "config/error_log.py": [f"{UNIT}log_stream.py"],
     "plans/calls/call_log.py": [
         f"{UNIT}plan_interruption.py",
@@ -574,7 +575,7 @@ TESTS: dict[str, list[str]] = {
         f"{UNIT}cli_worker.py",
         f"{UNIT}cli_goals.py",
     ],
-    "api/plans/create.py": [f"{UNIT}guards_cli.py", f"{UNIT}agent_cli.py"],
+    "api/plans/create.py": [f"{UNIT}connect.py", f"{UNIT}guards_cli.py", f"{UNIT}agent_cli.py"],
     "cli/doctor/sandbox_orphans.py": DOCTOR,
     "cli/doctor/stray_orphans.py": DOCTOR,
     "cli/render/stream_view.py": [f"{UNIT}live_view.py"],

@@ -254,6 +254,14 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "opened if self._settings is settings else self._open(name)",
         "opened",
     ),
+    ("plans/comments.py", "a replayed run undoes no"): (
+        "any(each.created_at >= since and each.made.by_actor for each in one.answers)",
+        "False",
+    ),
+    ("plans/comments.py", "a file that is gone may have been renamed"): (
+        "before == 1 and now == 0 and versions[1].get(anchor.path) is not None",
+        "now == 0",
+    ),
     ("plans/cleanup.py", "the threads of a session"): (" if parts[1:2] not in _OF_SESSIONS", ""),
     ("sandboxes/private_clone.py", "a link could expose files outside"): (
         'read_file(repository.common_dir, path) or b""',

@@ -552,8 +552,9 @@ def _ensure_stored_room(connection: Connection, project: str) -> None:
     table = conversation_attachments.c
     ours = select(conversations.c.id).where(conversations.c.project == project)
     stored = table.conversation_id.in_(ours), table.content.is_not(None)
-    if (connection.execute(select(func.sum(table.bytes)).where(*stored)).scalar() or 0) > MOST_STORED_BYTES:
-        # guard: bounded state. The transaction is rolled back, with the added files.
+    total = connection.execute(select(func.sum(table.bytes)).where(*stored)).scalar() or 0
+    # guard: bounded state. The transaction is rolled back, with the added files.
+    if total > MOST_STORED_BYTES:
         limit = f"project {project} would store more than {MOST_STORED_BYTES:,} bytes of attachments"
         problem = f"{limit}; continue or delete sessions whose last message has no answer"
         raise RequestRefused(problem, "attachments")

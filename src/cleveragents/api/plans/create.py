@@ -29,6 +29,8 @@ from cleveragents.plans.model.sub_plan import GOALS_ACTION
 if TYPE_CHECKING:
     from cleveragents.actors.ports import ActorSource
     from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.config.loader import Configuration
+    from cleveragents.config.settings import Settings
     from cleveragents.core.actions.model import Action, Budget, Step
     from cleveragents.plans.ports.plans import PlanDraft
 
@@ -39,6 +41,7 @@ __all__ = [
     "ensure_can_commit",
     "ensure_new_branch",
     "ensure_not_blank",
+    "ensure_not_tighter",
     "named_action",
     "requested_plan",
 ]
@@ -139,6 +142,18 @@ def ensure_not_blank(wanted: PlanSpec) -> None:
         raise RequestRefused("a check is a command, such as `pytest -q`", "checks")
     if not all(text.strip() for text in wanted.invariants):
         raise RequestRefused("an invariant is a sentence, such as `never touch migrations/`", "invariants")
+
+
+def ensure_not_tighter(there: Configuration, settings: Settings, directory: Path) -> None:
+    """Raise `RequestRefused` if the repository tightens settings that the client did not read."""
+    keys = there.tightened_beyond(settings)
+    if keys:  # guard: a repository's limits hold for every client
+        problem = (
+            f"{there.repository_file} sets stricter values for {', '.join(keys)}, which this client does not "
+            "apply"
+        )
+        remedy = f"use connect(directory={str(directory)!r})"
+        raise RequestRefused(f"{problem}; {remedy}", "repository")
 
 
 def _kept(action: Action, arguments: Mapping[str, JsonValue]) -> dict[str, object]:

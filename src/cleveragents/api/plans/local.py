@@ -168,7 +168,7 @@ class LocalPlans:
         return replace(shown, at_rest=is_settled(self._parts, plan))
 
     def create(self, request: PlanRequest, *, claim: IdempotencyClaim | None = None) -> PlanView:
-        from cleveragents.api.plans.create import ensure_new_branch
+        from cleveragents.api.plans.create import ensure_new_branch, ensure_not_tighter
         from cleveragents.api.server_requests import made_before, requested_by, requested_in
         from cleveragents.plans.jobs.names import client_queue, home_queue
 
@@ -182,7 +182,8 @@ class LocalPlans:
         asked, directory = request.asked(), Path(request.repository).absolute()
         if not directory.is_dir():
             raise RequestRefused(f"{directory} is not a directory", "repository")
-        self._ensure_not_tighter(directory)
+        if self._configuration_of is not None:
+            ensure_not_tighter(self._configuration_of(directory), self._container.settings, directory)
         if asked.to_branch is not None:
             ensure_new_branch(asked.to_branch, remote=False)
         new = requested_in(self._container, asked, directory)
@@ -671,19 +672,6 @@ class LocalPlans:
         plan = self._read(plan_id)
         pieces = SqlPlanOutput(self._container.database).read(plan.id, after=after, limit=limit)
         return tuple(map(output_view, pieces))
-
-    def _ensure_not_tighter(self, directory: Path) -> None:
-        if self._configuration_of is None:
-            return
-        there = self._configuration_of(directory)
-        keys = there.tightened_beyond(self._container.settings)
-        if keys:  # guard: a repository's limits hold for every client
-            problem = (
-                f"{there.repository_file} sets stricter values for {', '.join(keys)}, which this client "
-                "does not apply"
-            )
-            remedy = f"use connect(directory={str(directory)!r})"
-            raise RequestRefused(f"{problem}; {remedy}", "repository")
 
     def _answered(self, plan_id: str, answer: CallAnswer) -> PlanView:
         from cleveragents.api.plans.responses import answer_call
