@@ -205,6 +205,8 @@ TESTS: dict[str, list[str]] = {
     ],
     "plans/apply.py": [
         f"{UNIT}shared_jobs.py",
+        f"{UNIT}plan_rebase.py",
+        f"{UNIT}plan_publish.py",
         f"{UNIT}remote_trouble.py",
         f"{UNIT}remote_apply.py",
         *GUARDS,

@@ -5,6 +5,16 @@ from __future__ import annotations
 import pytest
 import structlog
 
+from cleveragents.core import errors
+from cleveragents.core.errors.families import error_fields
+
+for name in errors.__all__:
+    kind = getattr(errors, name)
+    if isinstance(kind, type) and issubclass(kind, errors.CleverAgentsError):
+        # Otherwise the first error of a class would take other steps than the next one, and an explorer that
+        # repeats a schedule would find another program.
+        error_fields(kind)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Set a timeout longer than an exploration may take, so that one that does not end reports itself."""

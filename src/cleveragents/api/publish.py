@@ -125,9 +125,9 @@ def publish_directory(
             f"cannot publish: {found.name} already has the branch {name}, with a commit that this plan did "
             "not publish; choose another name",
         )
-    ensure_checked(parts, plan)
+    ensure_checked(parts, plan, view.tree)
     text = message or commit_message(view)
-    commit = parts.apply.commit_apart(plan, text)
+    commit = parts.apply.commit_apart(plan, text, view.tree)
     row = _row(plan.id, found.url, found.default, name, text)
     content = git.content(commit)
     if found.existing and content and git.content(found.existing) == content:

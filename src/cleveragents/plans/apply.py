@@ -23,6 +23,7 @@ from cleveragents.core.errors import (
     Cancelled,
     CheckFailed,
     CleverAgentsError,
+    Conflict,
     DatabaseUnreachable,
     GitFailed,
     OutcomeUnknown,
@@ -151,9 +152,14 @@ class PlanApply(Struct, frozen=True):
         strategy = self._ensure_may_apply(plan)
         sandbox = self._opened(plan, request)
         self.result.history.ensure_taken_in(plan.id, sandbox)
-        tree, base = self.result.decided(plan, sandbox)
-        if request.tree not in (None, tree):  # guard: a capture, rollback or review keeps the version
-            raise ResultChanged(plan.id)
+        try:
+            tree, base = self.result.decided(plan, sandbox)
+            if request.tree not in (None, tree):  # guard: a capture, rollback or review keeps the version
+                raise ResultChanged(plan.id)
+        except Conflict as refused:
+            if request.round > 1:  # guard: an earlier round began the apply, and no other follows
+                self._constrained(plan, refused, request.fence)
+            raise
         stop, fence = request.stop, request.fence
         with ExitStack() as held:
             try:
@@ -205,18 +211,22 @@ class PlanApply(Struct, frozen=True):
         self._ensure_whole(plan)
         return strategy
 
-    def commit_apart(self, plan: Plan, message: str) -> str:
+    def commit_apart(self, plan: Plan, message: str, tree: str | None = None) -> str:
         """Commit the result on top of HEAD of the user's repository, and return the commit.
 
         No plan, file, index or branch changes. If the plan has required checks, they must have passed on the
-        tree of the commit, or on the result merged with the user's files; otherwise raises `PlanError`.
+        tree of the commit, or on the result merged with the user's files; otherwise raises `PlanError`. With
+        `tree`, raises `ResultChanged` unless this is the result.
         Raises `StalePlan` if the plan or its result changed meanwhile; `PolicyDenied`, `ApplyConflict`,
         `ApplyRefused`, `ApplyBusy`.
         """
         strategy = self._ensure_may_apply(plan)
         sandbox = self.sandboxes.open(plan.id)
         self.result.history.ensure_taken_in(plan.id, sandbox)
+        seen = tree
         tree, base = self.result.decided(plan, sandbox)
+        if seen not in (None, tree):  # guard: the checks passed on the result that was seen
+            raise ResultChanged(plan.id)
         with self.applier.prepare(plan.id, sandbox, tree, ApplyOptions(base=base)) as preparation:
             with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
                 decided, moved = self.result.decided(plan, sandbox), self.plans.get(plan.id)

@@ -101,13 +101,12 @@ class ApplyPolicyParts(FamilyParts, Protocol):
     def apply(self) -> PlanApply: ...
 
 
-def ensure_checked(parts: ApplyPolicyParts, plan: Plan) -> None:
-    """Raise `CheckFailed` if a required check did not pass on the tree that would be applied now."""
+def ensure_checked(parts: ApplyPolicyParts, plan: Plan, tree: str | None) -> None:
+    """Raise `CheckFailed` if a required check did not pass on this tree."""
     required = [check for check in Strategy.from_json(plan.strategy).checks if check.required]
     if not required:
         return
-    tree = parts.result.tree(plan, parts.sandboxes.open(plan.id))
-    runs = {run.command: run for run in parts.check_runs.of_plan(plan.id) if run.is_check_of(tree)}
+    runs = {run.command: run for run in parts.check_runs.of_plan(plan.id) if run.is_check_of(tree or "")}
     for check in required:
         verdict = runs[check.command].verdict if check.command in runs else CheckVerdict.NOT_RUN
         if verdict is not CheckVerdict.PASSED:  # guard: only a pass is a pass
@@ -177,9 +176,10 @@ def apply_if_allowed(
     *,
     stop: StopSignal | None = None,
     fence: Fence | None = None,
+    again: bool = False,
 ) -> Plan:
     """Apply the plan if it is done, its policy or its user allows an automatic apply, and there is no
-    objection.
+    objection. With `again`, also if its apply was interrupted.
 
     Return the plan as it is stored afterwards.
 
@@ -190,20 +190,25 @@ def apply_if_allowed(
     if another process moved the plan, and `Unavailable` if the plan stores no reason.
     """
     tell = told or (lambda message: None)
-    if plan.phase_state != _DONE or plan.parent_id is not None:
+    possible = plan.phase_state == _DONE or (again and can_retry_apply(plan))
+    if not possible or plan.parent_id is not None:
         return plan
     asked = plan.request.get("apply")
     if asked == "review":  # guard: the user reviews the result first
         return plan
+    tree = None
     with suppress(SandboxMissing):
-        if not parts.result.states(plan, parts.sandboxes.open(plan.id)):
+        sandbox = parts.sandboxes.open(plan.id)
+        if not parts.result.states(plan, sandbox):
             return plan
+        tree = parts.result.tree(plan, sandbox)
     try:
-        ensure_checked(parts, plan)
+        ensure_checked(parts, plan, tree)
         if may_apply_unattended(parts, plan, yes=asked == "auto", tell=tell):
             from cleveragents.core.cancellation import CancellationToken
 
-            parts.apply.apply(plan, stop or CancellationToken(), told=told, fence=fence)
+            # Only the tree that passed: edits of a person may have been recorded meanwhile.
+            parts.apply.apply(plan, stop or CancellationToken(), told=told, fence=fence, tree=tree)
     except Cancelled:
         raise
     except CleverAgentsError as error:

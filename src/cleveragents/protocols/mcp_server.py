@@ -60,6 +60,7 @@ _SHOWN = (
     "meaning",
     "error",
     "files_changed",
+    "tree",
     "next_steps",
 )
 
@@ -169,10 +170,10 @@ class _Requests:
     def diff(self, plan: str) -> str:
         return patch_text(self.client(), plan)
 
-    def apply(self, plan: str, commit: str | None, to_branch: str | None) -> dict[str, Any]:
+    def apply(self, plan: str, commit: str | None, to_branch: str | None, tree: str | None) -> dict[str, Any]:
         plans = self.client().plans
         plan_id = plans.summary(plan).id
-        job = plans.submit_apply(plan_id, commit=commit, to_branch=to_branch, unattended=True)
+        job = plans.submit_apply(plan_id, commit=commit, to_branch=to_branch, unattended=True, tree=tree)
         return {"plan": plan_id, "job": job.id, "state": "queued"}
 
     def cancel(self, plan: str, reason: str) -> dict[str, Any]:
@@ -237,11 +238,14 @@ def _tools(requests: _Requests) -> list[Callable[..., Any]]:
         plan: _Plan,
         commit: Annotated[str | None, Field(description="commit with this message")] = None,
         to_branch: _ToBranch = None,
+        tree: Annotated[
+            str | None, Field(description="refuse unless the result is still this `tree`", max_length=64)
+        ] = None,
     ) -> dict[str, Any]:
         """Apply the result of a plan to the user's files, or push it to its git remote, if their profile
         allows that without approval. Returns at once: plan_status shows the outcome.
         """
-        return await _answered(lambda: requests.apply(plan, commit, to_branch))
+        return await _answered(lambda: requests.apply(plan, commit, to_branch, tree))
 
     async def cancel_plan(
         plan: _Plan, reason: Annotated[str, Field(max_length=500)] = "cancelled by another agent"

@@ -14,7 +14,14 @@ from cleveragents.actors.model.actor import Actor, CommandNode, StateKey
 from cleveragents.apply.ports import Preparation
 from cleveragents.changes.model.merge_conflict import REBASE, Take
 from cleveragents.changes.model.review import HunkId, Review, ReviewKind
-from cleveragents.core.errors import ApplyConflict, ApplyRefused, NeedsHuman, PlanError, StalePlan
+from cleveragents.core.errors import (
+    ApplyConflict,
+    ApplyRefused,
+    NeedsHuman,
+    PlanError,
+    ResultChanged,
+    StalePlan,
+)
 from cleveragents.core.tool import CallState
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
@@ -339,6 +346,14 @@ def test_a_hunk_whose_file_changed_is_decided_before_a_rebase(bench: PlanBench) 
         bench.parts.rebase.rebase(plan)
     with pytest.raises(NeedsHuman, match="accept or reject these hunks again"):
         bench.parts.apply.commit_apart(plan, "published")
+
+
+def test_only_the_result_that_was_seen_is_committed_apart(bench: PlanBench) -> None:
+    plan = bench.done(write("a.txt", "mine\n"))
+    seen = bench.parts.result.tree(plan, bench.sandbox(plan))
+    with pytest.raises(ResultChanged):
+        bench.parts.apply.commit_apart(plan, "published", "0" * len(seen))
+    assert bench.parts.apply.commit_apart(plan, "published", seen)
 
 
 def test_a_failed_write_of_the_files_leaves_the_result_as_it_was(

@@ -19,7 +19,7 @@ from cleveragents.core.errors import ApplyRefused, Cancelled, PlanError, RemoteM
 from cleveragents.core.identifiers import Fence, WorkerIdentity
 from cleveragents.jobs.model.job import HANDED_ON, AttemptOutcome, Job, JobState, NewJob
 from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
-from cleveragents.plans.apply_policy import can_retry_apply, should_apply
+from cleveragents.plans.apply_policy import apply_if_allowed, can_retry_apply, should_apply
 from cleveragents.plans.jobs.names import phase_of
 from cleveragents.plans.jobs.shared_jobs import ApplyJob, PlanJob, PlanObserver, UndoJob, cancel_plan_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
@@ -543,12 +543,53 @@ def test_a_job_applies_only_the_result_of_the_moment_it_was_requested(desk: Desk
         killed(desk, plan)
         job = desk.given_back(job)
         desk.bench.parts.apply.settle()
-    parts = desk.bench.parts
-    (parts.sandboxes.open(plan.id).root / "made.txt").write_text("bob's edit\n", encoding="utf-8")
-    parts.sandbox_edits.reread(desk.now(plan))
+    edited(desk, plan, "bob's edit\n")
     with pytest.raises(PlanError, match="has changed since"):  # not retried
         desk.apply(job)
     assert desk.now(plan).phase_state != APPLIED
+    assert not (desk.bench.repository / "made.txt").exists()
+
+
+def edited(desk: Desk, plan: Plan, text: str) -> None:
+    """Change the result as a person does: edit a file in the sandbox, and record it."""
+    parts = desk.bench.parts
+    (parts.sandboxes.open(plan.id).root / "made.txt").write_text(text, encoding="utf-8")
+    parts.sandbox_edits.reread(desk.now(plan))
+
+
+@pytest.mark.parametrize(
+    ("profile", "request_", "applied"),
+    [("full-auto", {"apply": "review"}, False), ("review", {}, False), ("full-auto", {}, True)],
+)
+def test_the_next_attempt_of_a_plan_repeats_only_an_automatic_apply(
+    desk: Desk, profile: str, request_: dict[str, str], applied: bool
+) -> None:
+    plan = desk.plan(profile=profile, **request_)
+    job = desk.claimed()
+    desk.run.run(job)  # the worker dies when the plan is done, before its job ends
+    killed(desk, desk.now(plan))  # the apply of a person, or the automatic one
+    desk.bench.parts.apply.settle()
+    desk.run(desk.given_back(job))
+    assert (desk.now(plan).phase_state == APPLIED) is applied
+    assert (desk.bench.repository / "made.txt").exists() is applied
+
+
+def test_an_automatic_apply_takes_only_the_result_that_it_judged(desk: Desk) -> None:
+    plan = desk.plan(apply="auto")
+    desk.run.run(desk.claimed())
+    parts = desk.bench.parts
+
+    class Edited:
+        """The parts, where a person changes the result while it is judged."""
+
+        check_runs = SimpleNamespace(of_plan=lambda plan_id: edited(desk, plan, "unseen\n") or ())
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(parts, name)
+
+    told = list[str]()
+    apply_if_allowed(Edited(), desk.now(plan), told.append)
+    assert [line for line in told if "has changed since" in line] != []
     assert not (desk.bench.repository / "made.txt").exists()
 
 

@@ -108,6 +108,11 @@ def apply_later(
     """
     plan = ensure_applicable(container, plan_id, message=message, to_branch=to_branch)
     ensure_unmoved(plan, version)
+    # The job applies the result of this moment: a capture, rollback or review keeps the version of the plan.
+    parts = container.plan_parts
+    result = parts.result.tree(plan, parts.sandboxes.open(plan.id))
+    if tree not in (None, result):
+        raise ResultChanged(plan.id)
     verdict = Strategy.from_json(plan.strategy).policy.verdict(Capability.APPLY)
     if unattended and verdict is not Verdict.ALLOW:  # guard: another agent may do only what the policy allows
         apply = Remedy("plan.apply", plan.id, text="Apply it")
@@ -115,11 +120,6 @@ def apply_later(
     objections = held_back(container.plan_parts, plan) if unattended else []
     if objections:  # guard: no other agent decides what an automatic apply leaves to a person
         raise NeedsHuman(plan.id, "; ".join(objections), (Remedy("plan.apply", plan.id, text="Apply it"),))
-    # The job applies the result of this moment: a capture, rollback or review keeps the version of the plan.
-    parts = container.plan_parts
-    result = parts.result.tree(plan, parts.sandboxes.open(plan.id))
-    if tree not in (None, result):
-        raise ResultChanged(plan.id)
     return _submitted(container, plan, "apply", _Deed(message, by, to_branch, result))
 
 

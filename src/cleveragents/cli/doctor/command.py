@@ -65,7 +65,8 @@ def doctor(ctx: click.Context, session: Session, fix: bool, mend: bool, output: 
         output.table(rows, ["check", "verdict", "finding"], empty="")
     else:
         output.table(rows, ["check", "verdict", "finding", "remedy"], empty="")
-    if (fix or mend) and not any(c.verdict is DoctorVerdict.FIXED for c in findings):
+    fixed = any(c.verdict is DoctorVerdict.FIXED for c in findings)
+    if (fix or mend) and not fixed and output.human_readable:
         progress("nothing to fix")
     failed = [c.name for c in findings if c.verdict is DoctorVerdict.FAIL]
     if failed:

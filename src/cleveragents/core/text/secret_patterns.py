@@ -67,13 +67,15 @@ _QUOTED = r"(?: (?! (?P=quote) ) (?: \\++. | [^\\] ) )"
 _LITERAL = r"(?:None|null|NULL|[Tt]rue|[Ff]alse)"
 # Part of a bare value, unless it ends a command or starts the next query parameter: `&sslmode=…`.
 _AMPERSAND = r"& (?! & | [A-Za-z_] [\w.%\[\]-]{0,63}+ = )"
+_BARE_PART = rf"""(?<=\() ["'][^"'\r\n]*+ | ["'][^\s,;&"')\]}}]++ | {_AMPERSAND} [^\s,;&"']*+"""
+# Of a bare value, 64 parts are matched at a time: each repetition takes memory until its group has matched.
 _NAMED = re.compile(
     rf"""
     ( {_NAME} (?: {_QUOTE} | (?! {_LITERAL}\b )  (?= [^\s,;&"'] [^\s,;"']{{2}} ) ) {_WITH_SCHEME} )
     (?(quote)
         (?: (?> {_QUOTED}{{1,8192}} ) (?= (?P=quote) ) | [^\r\n]++ )
       | [^\s,;&"']++
-        (?> (?: (?<=\() ["'][^"'\r\n]*+ | ["'][^\s,;&"')\]}}]++ | {_AMPERSAND} [^\s,;&"']*+ )* )
+        (?> (?: (?> (?: {_BARE_PART} ){{1,64}} ) )* )
     )
     """,
     re.VERBOSE | re.DOTALL,

@@ -31,7 +31,7 @@ from cleveragents.core.identifiers import Fence, acting_as
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.jobs.model.job import HANDED_ON, HandedOn, Job
 from cleveragents.jobs.worker.async_worker import AsyncJob
-from cleveragents.plans.apply_policy import ApplyPolicyParts, apply_if_allowed, can_retry_apply, should_apply
+from cleveragents.plans.apply_policy import ApplyPolicyParts, apply_if_allowed, should_apply
 from cleveragents.plans.jobs.names import kind_of_plan, should_run
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, PhaseState, Plan, PlanState
@@ -168,17 +168,12 @@ class PlanJob:
         return before != plan.phase_state and should_apply(self.parts, plan)
 
     def _concluded(self, job: AsyncJob, plan: Plan) -> Plan:
-        if plan.phase is Phase.APPLY and job.attempt > 1:
-            return self._applied_after_all(job, plan)
-        return apply_if_allowed(self.parts, plan, self.watched.of(plan), stop=job.token, fence=_fence(job))
-
-    def _applied_after_all(self, job: AsyncJob, plan: Plan) -> Plan:
-        """Apply the result if an earlier attempt was killed or stopped while applying it."""
-        plan = _settled(self.parts, job, self.watched)
-        if can_retry_apply(plan):
-            with suppress(PlanError):  # the plan stores the reason
-                plan = ApplyJob(self.parts, self.watched).applied(job, plan)
-        return self.parts.plans.get(plan.id)
+        # An earlier attempt may have been killed or stopped while it applied the result.
+        again = plan.phase is Phase.APPLY and job.attempt > 1
+        if again:
+            plan = _settled(self.parts, job, self.watched)
+        told, fence = self.watched.of(plan), _fence(job)
+        return apply_if_allowed(self.parts, plan, told, stop=job.token, fence=fence, again=again)
 
 
 def _settled(parts: ApplyPolicyParts, job: AsyncJob, watched: PlanObserver) -> Plan:
