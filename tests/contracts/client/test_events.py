@@ -23,14 +23,20 @@ def happen(server: PlanServer, subject: str, event_type: EventType = EventType.P
     container.database.write(lambda connection: append_to_outbox(connection, event))
 
 
+def ended_plan(server: PlanServer) -> str:
+    """Return a plan of which no further event comes: its job has ended, which is an event, too."""
+    plan = server.rested(server.command("true"))
+    server.done({"id": plan["job"]})
+    return str(plan["id"])
+
+
 def end(client: Client) -> int:
     (last,) = client.events.list(limit=1).items
     return last.position
 
 
 def test_events_are_listed_after_a_position_or_from_the_end(server: PlanServer, client: Client) -> None:
-    plan = server.rested(server.command("true"))["id"]
-    start = end(client)
+    plan, start = ended_plan(server), end(client)
     for _ in range(5):
         happen(server, plan)
     latest = client.events.list(limit=2)
@@ -60,8 +66,7 @@ def test_events_are_listed_by_type_subject_and_plan(server: PlanServer, client: 
 
 
 def test_events_are_followed_each_once(server: PlanServer, client: Client) -> None:
-    plan = server.rested(server.command("true"))["id"]
-    start = end(client)
+    plan, start = ended_plan(server), end(client)
     happen(server, plan)
     follow = client.events.follow(after=start)
     assert next(follow).position == start + 1
