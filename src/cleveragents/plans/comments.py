@@ -14,6 +14,7 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
+from cleveragents.changes.model.merge_conflict import REBASE, RESOLVE
 from cleveragents.core.change import GITLINK, FileState
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
@@ -217,15 +218,19 @@ class PlanComments(Struct, frozen=True):
     def _record_changed_lines(self, plan: Plan, actor: str, answered: Collection[int]) -> None:
         """Resolve the comments whose lines were changed since they were sent, except those in `answered`."""
         sent = {one.number: one.created_at for one in self.correction.corrections.of_plan(plan.id)}
+        calls = self.result.history.calls(plan.id)
+        others = {call.number for call in calls if call.step is None or call.tool in (REBASE, RESOLVE)}
         for one in self.store.of_plan(plan.id):
             since = sent.get(one.batch or 0)
             if since is None or not one.is_open or one.number in answered:
                 continue
             # guard: a replayed run undoes no person's reopening
             repeated = any(each.created_at >= since and each.made.by_actor for each in one.answers)
-            calls = [] if repeated else self._changing(plan, since)
-            if calls and self._has_changed_lines(plan, one.made.anchor, calls[0]):
-                made = NewAnswer(CommentState.RESOLVED, actor, _CHANGED, by_actor=True, call=calls[-1])
+            changing = [] if repeated else self._changing(plan, since)
+            if not others.isdisjoint(changing):  # guard: a rebase or a person may have changed the lines
+                continue
+            if changing and self._has_changed_lines(plan, one.made.anchor, changing[0]):
+                made = NewAnswer(CommentState.RESOLVED, actor, _CHANGED, by_actor=True, call=changing[-1])
                 with suppress(PlanError):
                     self.store.answer(plan.id, one.number, made, now=self.clock.now(), ensure=ensure_open)
 

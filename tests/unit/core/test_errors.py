@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import pickle
-from dataclasses import MISSING, is_dataclass
+from dataclasses import MISSING, dataclass, is_dataclass
 from typing import Any
 
 import pytest
 
 from cleveragents.core import errors
-from cleveragents.core.errors import CleverAgentsError, Fault, Remedy
+from cleveragents.core.errors import CleverAgentsError, Fault, Remedy, StalePlan
 from cleveragents.core.errors.families import error_fields
 
 FAMILIES = {errors.InvalidRequest, errors.Conflict, errors.Unavailable, errors.Fault}
@@ -81,9 +81,11 @@ def test_every_error_belongs_to_one_family_with_its_exit_code(
 
 def test_a_class_becomes_a_dataclass_with_its_first_error() -> None:
     class Broken(Fault):
+        __module__ = "cleveragents.core.errors"
         part: str
 
     class BrokenTwice(Broken):
+        __module__ = "cleveragents.core.errors"
         again: str = "here"
 
     assert "__init__" not in vars(Broken), "the definition of an error costs nothing"
@@ -92,6 +94,15 @@ def test_a_class_becomes_a_dataclass_with_its_first_error() -> None:
     assert repr(error).endswith("BrokenTwice(part='index', again='here')")
     assert error.args == ("index",)
     assert [field.name for field in error_fields(Broken)] == ["part"]
+
+
+def test_an_error_of_another_package_may_be_a_dataclass() -> None:
+    @dataclass(eq=False)
+    class Mine(StalePlan):
+        more: str = "here"
+
+    assert Mine("P", 3, "there").more == "there"
+    assert Mine("P", 3).version == 3
 
 
 def test_an_error_is_complete_if_another_thread_is_still_making_its_class_a_dataclass() -> None:

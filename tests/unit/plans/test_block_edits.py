@@ -295,11 +295,15 @@ def test_a_file_in_conflict_is_written_whole_and_changed_only_in_marked_places(r
     marked = TEST.replace('    assert slugify("  a  b ") == "a-b"\n', both)
     path, merged = root / "test_text_tools.py", TEST.replace('"  a  b "', '"a b"')
     path.write_text(marked)
-    parts = (merged.partition("\n\n\n")[2], merged.replace('"AL"', '"A"'))
+    skipped = merged.replace("def test_", "import pytest\n\npytest.skip()\n\n\ndef test_", 1)
+    parts = (merged.partition("\n\n\n")[2], merged.replace('"AL"', '"A"'), skipped)
     for part in parts:
         (problem,) = edit(root, block("test_text_tools.py", part))["problems"]
         assert "write the whole file" in problem
         assert path.read_text() == marked
+    replaced = '<<<<<<< SEARCH\n"AL"\n=======\n"A"\n>>>>>>> REPLACE\n'
+    assert edit(root, block("test_text_tools.py", replaced))["left_out"]
+    assert path.read_text() == marked
     done = edit(root, block("test_text_tools.py", merged))
     assert (done["changed"], path.read_text()) == (["test_text_tools.py: resolved"], merged)
     quoted = f'{CODE}\n\nMARKS = """\n{both.replace("plan 7QX2", "ours")}"""\n'

@@ -31,6 +31,7 @@ from cleveragents.core.tool import CallState, ToolCall
 
 __all__ = [
     "DIRECTORY",
+    "EDITED_STEP",
     "MERGE",
     "REBASE",
     "RESOLVE",
@@ -53,6 +54,8 @@ __all__ = [
 
 
 MERGE = "merge"
+EDITED_STEP = ".edited-"
+"""Part of the step of a call that records a conflict as resolved by the edits of an agent."""
 REBASE = "rebase"
 RESOLVE = "resolve"
 

@@ -138,7 +138,7 @@ class ActionDialog(ModalScreen[Done | RefusedAction | None], ClientScreen[Done |
         self.question = question
         self._values = dict(values or {})
         self._problem = problem
-        self._busy = False
+        self.is_busy = False
 
     def compose(self) -> ComposeResult:
         question = self.question
@@ -166,7 +166,7 @@ class ActionDialog(ModalScreen[Done | RefusedAction | None], ClientScreen[Done |
         self.call_later(self._say, line)
 
     def action_close(self) -> None:
-        if self._busy:
+        if self.is_busy:
             self.inform("The action continues; the plan shows its outcome.")
         self.dismiss(None)
 
@@ -191,9 +191,9 @@ class ActionDialog(ModalScreen[Done | RefusedAction | None], ClientScreen[Done |
         return [*keys, ("esc", "Back")]
 
     def _choose(self, choice: DialogChoice) -> None:
-        if self._busy:
+        if self.is_busy:
             return
-        self._busy = True
+        self.is_busy = True
         self._say("…")
         values = {field.name: self._text_of(field) for field in self.question.fields}
         self.call(partial(choice.act, values, self.tell), self._done, partial(self._failed, values))
@@ -207,7 +207,7 @@ class ActionDialog(ModalScreen[Done | RefusedAction | None], ClientScreen[Done |
         self.dismiss(Done(message))
 
     def _failed(self, values: Values, error: Exception) -> None:
-        self._busy = False
+        self.is_busy = False
         if isinstance(error, PlanError | ResultChanged | StalePlan) and not self.question.stays:
             self.dismiss(RefusedAction(error, values))
         else:

@@ -18,16 +18,18 @@ if TYPE_CHECKING:
 __all__ = ["TolerantDriver", "end_without_terminal"]
 
 _NOTICE = "The terminal sent a key that is not UTF-8. Set its encoding to UTF-8 to type such characters."
-_LONGEST_SECONDS = 10.0
+_LONGEST_SECONDS, _LONGEST_ACTION_SECONDS = 10.0, 3600.0
 _LOOK_MILLISECONDS = 500
 _HUNG_UP = 128 + signal.SIGHUP
 
 
 def end_without_terminal(app: App[None]) -> None:
     """End the app after its terminal is gone, at the latest after some seconds: threads of Textual may wait
-    for the terminal forever. Plans run in processes of their own, and continue.
+    for the terminal forever. Plans run in processes of their own, and continue. A dialog's action, such as an
+    apply with its checks, runs in a thread of the app and gets more time.
     """
-    last = threading.Timer(_LONGEST_SECONDS, os._exit, [_HUNG_UP])
+    acting = any(getattr(screen, "is_busy", False) for screen in app.screen_stack)
+    last = threading.Timer(_LONGEST_ACTION_SECONDS if acting else _LONGEST_SECONDS, os._exit, [_HUNG_UP])
     last.daemon = True
     last.start()
     app.exit(None, _HUNG_UP)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from dataclasses import Field, dataclass, fields
 from typing import Any, ClassVar, Self, dataclass_transform
 
@@ -18,6 +19,9 @@ __all__ = [
     "error_fields",
 ]
 
+# Held while a class is made a dataclass, which two threads must not do to the same class. Reentrant: a signal
+# handler may raise an error meanwhile.
+_making = threading.RLock()
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
 
@@ -32,6 +36,13 @@ class CleverAgentsError(Exception):
 
     exit_code: ClassVar[int] = 1
     message: ClassVar[str] = ""
+
+    def __init_subclass__(cls) -> None:
+        """Complete the base classes of an error that another package defines, perhaps as a dataclass."""
+        if not cls.__module__.startswith("cleveragents."):
+            for base in cls.__bases__:
+                if issubclass(base, CleverAgentsError) and base is not CleverAgentsError:
+                    error_fields(base)
 
     def __new__(cls, *args: Any, **facts: Any) -> Self:
         error_fields(cls)
@@ -76,10 +87,11 @@ class Fault(CleverAgentsError):
 
 def error_fields(kind: type[CleverAgentsError]) -> tuple[Field[Any], ...]:
     """Return the fields of a class of errors."""
-    for one in reversed(kind.__mro__):
-        # guard: `__init__` is set after the fields. Two threads may both set it, to the same.
-        if issubclass(one, CleverAgentsError) and "__init__" not in vars(one):
-            dataclass(eq=False)(one)
+    if "__init__" not in vars(kind):  # it is set after the fields
+        with _making:
+            for one in reversed(kind.__mro__):
+                if issubclass(one, CleverAgentsError) and "__init__" not in vars(one):
+                    dataclass(eq=False)(one)
     return fields(kind)
 
 

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from cleveragents.actors.model.actor import at_stake, server_request
 from cleveragents.changes.execution_context import ChangeFold, PlanExecutionContext
-from cleveragents.changes.model.merge_conflict import is_by_hand
+from cleveragents.changes.model.merge_conflict import EDITED_STEP, is_by_hand
 from cleveragents.core.actions.model import broken_by
 from cleveragents.core.change import Difference, FileState
 from cleveragents.core.clock import Clock
@@ -121,10 +121,12 @@ class ToolExecution:
             for call in self.history.calls(self._plan_id):
                 if call.state is CallState.ENDING:
                     self.finish(call)
-                elif call.state is CallState.STARTED and call.changeset_id is not None:
-                    # The call is made again under a new changeset; this one takes no more entries.
-                    self.context.close_changeset(call.changeset_id)
-                    if is_by_hand(call):  # guard: no run repeats it, and an open call hides edits
+                elif call.state is CallState.STARTED:
+                    if call.changeset_id is not None:
+                        # The call is made again under a new changeset; this one takes no more entries.
+                        self.context.close_changeset(call.changeset_id)
+                    # guard: no run continues it, and an open call hides edits
+                    if is_by_hand(call) or EDITED_STEP in (call.step or ""):
                         self.calls.move(call, CallState.FAILED, now=self.clock.now(), error="interrupted")
             restore_states(self.sandbox, self.history.states(self._plan_id, self._fold))
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from cleveragents.access.model.project import remote_of
 from cleveragents.apply.ports import Applier, ApplyOptions
 from cleveragents.changes.model.merge_conflict import (
     REBASE,
@@ -102,7 +103,11 @@ class PlanRebase:
         tree, base = seen
         try:
             with self.applier.prepare(plan.id, sandbox, tree, ApplyOptions(told, base=base)) as preparation:
-                onto = _with_own_submodules(plan.id, sandbox, (base, tree, preparation.keep_current()))
+                current = preparation.keep_current()
+                onto = _with_own_submodules(plan.id, sandbox, (base, tree, current))
+                # guard: another machine could not make this tree again from the commits of the remote
+                if remote_of(plan.resource) is not None and onto != current:
+                    raise ApplyRefused(plan.id, "the repository moved a submodule; start a new plan")
                 if onto == base:
                     return None
                 with self.sandbox_edits.idle(plan) as sandbox:

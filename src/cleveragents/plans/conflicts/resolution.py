@@ -17,6 +17,7 @@ from typing import Literal
 
 from cleveragents.changes.model.merge_conflict import (
     DIRECTORY,
+    EDITED_STEP,
     RESOLVE,
     MarkedText,
     MergeConflict,
@@ -299,7 +300,7 @@ def settle_edited(execution: ToolExecution, merge: int, part: str) -> None:
     history, sandbox = execution.history, execution.sandbox
     with sandbox.writing(timeout_seconds=execution.busy_seconds):
         while found := _unmarked(history, sandbox, merge):
-            _recorded(execution, found, Take.EDITED, step=f"{part}.edited-{found.ended[0].index}")
+            _recorded(execution, found, Take.EDITED, step=f"{part}{EDITED_STEP}{found.ended[0].index}")
 
 
 def _unmarked(history: PlanHistory, sandbox: Sandbox, merge: int) -> Resolution | None:

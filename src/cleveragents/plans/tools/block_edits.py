@@ -353,8 +353,9 @@ def _apply(block: Block, path: str, files: SandboxFiles, goal: str) -> str | Non
     new, done = _edited_as_in_file(block, path, old)
     if new == old:
         return ""
-    in_conflict = _unmarked(old or "") is not None
-    if is_protected(path, old, goal) and not in_conflict:  # guard: no check passes because its test changed
+    # A conflict in a test is resolved by the whole file, of which only the marked places may change.
+    resolves = _unmarked(old or "") is not None and not block.replacements
+    if is_protected(path, old, goal) and not resolves:  # guard: no check passes because its test changed
         return None
     ensure_parses(path, old, new)
     ensure_no_mask(path, old or "", new)
@@ -389,8 +390,7 @@ def _edited(block: Block, path: str, old: str | None) -> tuple[str, str]:
         return body, "created"
     unmarked = _unmarked(old)
     if unmarked is not None:
-        lines = iter(body.splitlines())
-        if not all(line in lines for line in unmarked):  # guard: a part of the file would replace all of it
+        if not _keeps(unmarked, body.splitlines()):  # guard: a part of the file would replace all of it
             raise MergeRefused("the file has a conflict; write the whole file, and change only marked places")
         return body, "resolved"
     if names_in(path, body):
@@ -406,17 +406,37 @@ def _edited(block: Block, path: str, old: str | None) -> tuple[str, str]:
     return body, "written"
 
 
-def _unmarked(text: str) -> list[str] | None:
-    """Return the lines outside the places with conflict markers; None if there are no such places."""
-    rest: list[str] = []
-    inside = found = False
+def _unmarked(text: str) -> list[list[str]] | None:
+    """Return the lines before, between and after the places with conflict markers; None if there are no such
+    places.
+    """
+    rest: list[list[str]] = [[]]
+    inside = False
     for line in text.splitlines():
         inside = inside or line.startswith(_OURS)
         if not inside:
-            rest.append(line)
+            rest[-1].append(line)
         elif line.startswith(_THEIRS):
-            inside, found = False, True
-    return rest if found and not inside else None
+            inside = False
+            rest.append([])
+    return rest if len(rest) > 1 and not inside else None
+
+
+def _keeps(parts: list[list[str]], lines: list[str]) -> bool:
+    """Return whether the lines begin with the first part, end with the last, and have the others between
+    them, each in one piece and in order.
+    """
+    first, *between, last = parts
+    begin, end = len(first), len(lines) - len(last)
+    if begin > end or lines[:begin] != first or lines[end:] != last:
+        return False
+    for part in between:
+        places = range(begin, end - len(part) + 1)
+        found = next((place for place in places if lines[place : place + len(part)] == part), None)
+        if found is None:
+            return False
+        begin = found + len(part)
+    return True
 
 
 def ensure_parses(path: str, old: str | None, new: str) -> None:
