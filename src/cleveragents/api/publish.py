@@ -267,7 +267,8 @@ class _Git:
             elif what == "HEAD":
                 tip = value
         if not default:
-            raise PlanError(self.plan_id, f"cannot publish: {name} has no default branch; push one first")
+            problem = f"cannot publish: {name} has no default branch: its HEAD names no existing branch"
+            raise PlanError(self.plan_id, f"{problem}; push that branch, or let its HEAD name another")
         return _Remote(name, self._address(name), default, existing, tip)
 
     def _address(self, name: str) -> str:

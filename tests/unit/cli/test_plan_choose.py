@@ -330,7 +330,7 @@ def test_commands_about_one_plan_need_no_id(agents: Agents) -> None:
     assert "no decisions" in agents("plan", "tree").err
     assert "no comments" in agents("plan", "comments").err
     assert "rolled back to checkpoint 1" in agents("plan", "rollback", "1", typed="y\n").err
-    assert "no plan of this repository is running" in agents("plan", "cancel").err
+    assert "no plan of this repository is running or paused" in agents("plan", "cancel").err
     assert f"pass the PLAN: {plan}" in agents("plan", "rollback").err, "nothing is guessed without a terminal"
 
 

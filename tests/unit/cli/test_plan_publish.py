@@ -180,7 +180,7 @@ def test_a_repository_without_a_usable_remote_is_refused(
     assert "the repository has no remote; run `git remote add" in agents("plan", "publish", plan).err
     git(tmp_path, "init", "-q", "--bare", str(tmp_path / "empty.git"))
     git(repository, "remote", "add", "origin", str(tmp_path / "empty.git"))
-    assert "has no default branch; push one first" in agents("plan", "publish", plan).err
+    assert "has no default branch: its HEAD names no existing branch" in agents("plan", "publish", plan).err
     assert "has no remote 'nope'" in agents("plan", "publish", plan, "--remote", "nope").err
     git(repository, "remote", "set-url", "origin", f"ext::sh -c touch% {tmp_path}/run")
     refused = agents("plan", "publish", plan)

@@ -128,7 +128,7 @@ def test_a_review_is_not_a_check_with_the_name_of_its_actor(plans: PlanBench) ->
     tree = plans.parts.result.tree(plan, plans.sandbox(plan))
     plans.parts.check_runs.record(reviewed(plan, tree, "my/reviewer"))
     with pytest.raises(CheckFailed, match="not run"):
-        ensure_checked(plans.parts, held)
+        ensure_checked(plans.parts, held, tree)
     with pytest.raises(CheckFailed, match="did not run"):
         plans.parts.apply.apply(held, CancellationToken())
     assert said(plans, plan) == [(REVIEW, "passed"), ("my/reviewer", "not run")]

@@ -26,7 +26,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanServer]:
         yield made
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def turns(server: PlanServer) -> str:
     body = {"resource": "shop", "model": server.script(FAILS)}
     made = server.bench.operator.post("/api/conversations", json=body)

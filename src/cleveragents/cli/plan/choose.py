@@ -106,7 +106,11 @@ _FOR: Mapping[str, _Candidates] = {
     "rollback": _Candidates("has calls to roll back", "have calls to roll back", _can_discard),
     "watch": _RUNS,
     "pause": _RUNS,
-    "cancel": _RUNS,
+    "cancel": _Candidates(
+        "is running or paused",
+        "are running or paused",
+        lambda plan: _runs(plan) or (plan.status is PlanStatus.PAUSED and plan.parent is None),
+    ),
     "tree": _OPEN,
     "log": _OPEN,
     "comments": _OPEN,
