@@ -102,11 +102,11 @@ class ApplyPolicyParts(FamilyParts, Protocol):
 
 
 def ensure_checked(parts: ApplyPolicyParts, plan: Plan, tree: str | None) -> None:
-    """Raise `CheckFailed` if a required check did not pass on this tree."""
+    """Raise `CheckFailed` if a required check did not pass on this tree. On an unknown tree, none passed."""
     required = [check for check in Strategy.from_json(plan.strategy).checks if check.required]
     if not required:
         return
-    runs = {run.command: run for run in parts.check_runs.of_plan(plan.id) if run.is_check_of(tree or "")}
+    runs = {run.command: run for run in parts.check_runs.of_plan(plan.id) if run.is_check_of(tree)}
     for check in required:
         verdict = runs[check.command].verdict if check.command in runs else CheckVerdict.NOT_RUN
         if verdict is not CheckVerdict.PASSED:  # guard: only a pass is a pass

@@ -132,3 +132,13 @@ def test_a_review_is_not_a_check_with_the_name_of_its_actor(plans: PlanBench) ->
     with pytest.raises(CheckFailed, match="did not run"):
         plans.parts.apply.apply(held, CancellationToken())
     assert said(plans, plan) == [(REVIEW, "passed"), ("my/reviewer", "not run")]
+
+
+def test_on_unknown_files_no_check_has_passed(plans: PlanBench) -> None:
+    plan = plans.done(write("x.txt", ""))
+    strategy = replace(plans.strategies[plan.id], checks=(check("true"),))
+    held = replace(plan, strategy=strategy.to_json())
+    run = CheckRun(plan.id, "true", "true", True, CheckVerdict.PASSED, "", "", plan.updated_at)
+    plans.parts.check_runs.record(run)
+    with pytest.raises(CheckFailed, match="not run"):
+        ensure_checked(plans.parts, held, None)

@@ -255,8 +255,8 @@ class CheckRun:
         """Whether this is the verdict of a reviewer, whose actor is the command."""
         return self.name == REVIEW and not self.required
 
-    def is_check_of(self, tree: str) -> bool:
-        """Return whether this is the result of a check on this tree.
+    def is_check_of(self, tree: str | None) -> bool:
+        """Return whether this is the result of a check on this tree; False if the tree is unknown.
 
         A reviewer never counts, whatever its name.
         """

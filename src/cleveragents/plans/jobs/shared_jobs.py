@@ -86,9 +86,10 @@ class ApplyJob:
             told, fence = self.watched.of(plan), _fence(job)
             # A job of version 0.1.0 names no tree.
             tree, commit = _text(job.payload.get("tree")) or None, _commit(job)
-            return self.parts.apply.apply(plan, job.token, commit=commit, told=told, fence=fence, tree=tree)[
-                0
-            ]
+            applied, _ = self.parts.apply.apply(
+                plan, job.token, commit=commit, told=told, fence=fence, tree=tree
+            )
+            return applied
         except (StalePlan, StaleFence):
             raise  # another process has it; the next attempt sees the outcome
         except Conflict as refused:
