@@ -42,7 +42,7 @@ from cleveragents.core.identifiers import acting_as
 from cleveragents.storage import database as schema
 from cleveragents.storage.actor_tables import decisions
 from cleveragents.storage.conversation_tables import conversation_attachments
-from cleveragents.storage.database import Database, open_database
+from cleveragents.storage.database import Database, forget_reads, open_database, shared_reads
 from cleveragents.storage.outbox import append_many_to_outbox, append_to_outbox
 from cleveragents.storage.prepared_statement import prepared
 from cleveragents.storage.service_tables import workers
@@ -121,6 +121,49 @@ def test_a_read_sees_one_snapshot_during_writes(database: Database) -> None:
         database.write(keep("meanwhile"))
         assert connection.execute(select(changesets.c.id)).scalars().all() == ["before"]
     assert changeset_ids(database) == ["before", "meanwhile"]
+
+
+def shared_ids(database: Database) -> Sequence[str]:
+    return database.read_shared(
+        "ids", lambda connection: sorted(connection.execute(select(changesets.c.id)).scalars())
+    )
+
+
+def test_shared_reads_agree_while_another_thread_writes(database: Database) -> None:
+    with shared_reads():
+        assert shared_ids(database) == []
+        writer = threading.Thread(target=database.write, args=(keep("meanwhile"),))
+        writer.start()
+        writer.join()
+        assert shared_ids(database) == []
+        forget_reads()
+        assert shared_ids(database) == ["meanwhile"]
+
+
+def test_shared_reads_see_the_writes_of_their_own_block(database: Database) -> None:
+    with shared_reads():
+        assert shared_ids(database) == []
+        with shared_reads():
+            database.write(keep("own"))
+        assert shared_ids(database) == ["own"]
+        with pytest.raises(DatabaseFailed):
+            database.write(keep("own"))
+        assert shared_ids(database) == ["own"]
+
+
+def test_a_read_is_shared_only_inside_the_block_and_in_its_thread(database: Database) -> None:
+    elsewhere: list[Sequence[str]] = []
+    with shared_reads():
+        assert shared_ids(database) == []
+        for name in ("a", "b"):
+            writer = threading.Thread(target=database.write, args=(keep(name),))
+            writer.start()
+            writer.join()
+            reader = threading.Thread(target=lambda: elsewhere.append(shared_ids(database)))
+            reader.start()
+            reader.join()
+    assert elsewhere == [["a"], ["a", "b"]]
+    assert shared_ids(database) == ["a", "b"]
 
 
 def test_a_read_cannot_write(database: Database) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 
 from cleveragents import __version__
 from cleveragents.server import problems
@@ -66,12 +66,9 @@ def create_app(service: Service) -> FastAPI:
     problems.install(app)
     for name in ROUTES:
         module = import_module(f"cleveragents.server.routes.{name}")
-        router: APIRouter | None = getattr(module, "router", None)
-        if router is not None:
-            app.include_router(router, prefix="/api")
-        root: APIRouter | None = getattr(module, "root", None)
-        if root is not None:
-            app.include_router(root)
+        for router in (getattr(module, "router", None), getattr(module, "root", None)):
+            if router is not None:
+                app.add_routes(router)
     for name in PROTOCOLS:
         protocol = import_module(name)
         if protocol.is_installed():

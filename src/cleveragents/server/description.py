@@ -76,15 +76,19 @@ class DescribedApi(FastAPI):
         self.rules: dict[str, AccessRule] = {}
         super().__init__(**more)
 
-    def include_router(self, router: APIRouter, *args: Any, **more: Any) -> None:
-        """Include a router and record the access rules of its routes."""
+    def add_routes(self, router: APIRouter) -> None:
+        """Add the routes of a router and record their access rules.
+
+        `include_router` would analyse the parameters of all routes again, which takes as long as importing
+        them.
+        """
         for route in router.routes:
             if isinstance(route, APIRoute) and route.operation_id is not None:
                 calls: list[object] = [one.call for one in route.dependant.dependencies]
                 rules = [call for call in calls if isinstance(call, AccessRule)]
                 if rules:
                     self.rules[route.operation_id] = max(rules, key=lambda rule: rule.rank)
-        super().include_router(router, *args, **more)
+        self.router.routes.extend(router.routes)
 
     def openapi(self) -> Node:
         """Return the document, built once. Concurrent first calls build equal documents."""

@@ -11,8 +11,9 @@ reads the stored revision.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -28,7 +29,16 @@ from cleveragents.storage.database_errors import location_of
 from cleveragents.storage.settings import DatabaseOptions
 from cleveragents.storage.unit_of_work import Backend, Write
 
-__all__ = ["HEAD", "REVISIONS", "CommitListener", "Database", "ensure_schema", "open_database"]
+__all__ = [
+    "HEAD",
+    "REVISIONS",
+    "CommitListener",
+    "Database",
+    "ensure_schema",
+    "forget_reads",
+    "open_database",
+    "shared_reads",
+]
 
 
 T = TypeVar("T")
@@ -39,6 +49,31 @@ REVISIONS = tuple(f"{number:04}" for number in range(1, 19))
 """All revisions that this version knows, oldest first: the names of the files in `migrations/versions`."""
 HEAD = REVISIONS[-1]
 _MIGRATIONS = Path(__file__).parent / "migrations"
+_SHARED: ContextVar[dict[tuple[Database, Hashable], Any] | None] = ContextVar("shared_reads", default=None)
+
+
+@contextmanager
+def shared_reads() -> Iterator[None]:
+    """Let equal calls of `Database.read_shared` in this block return the result of the first one.
+
+    For code that only shows something: a view of a plan uses the same rows in many places, and they must
+    agree with each other. A write in the block is seen by the reads after it. Other threads are not affected.
+    """
+    if _SHARED.get() is not None:  # one memory for nested blocks: a write in the inner one clears it
+        yield
+        return
+    token = _SHARED.set({})
+    try:
+        yield
+    finally:
+        _SHARED.reset(token)
+
+
+def forget_reads() -> None:
+    """Read everything again from here on, inside a block of `shared_reads`."""
+    known = _SHARED.get()
+    if known is not None:
+        known.clear()
 
 
 class Database:
@@ -75,6 +110,20 @@ class Database:
         """Open a read-only transaction on one consistent snapshot. Raises `Closed`."""
         self._ensure_open()
         return self._backend.read()
+
+    def read_shared(self, key: Hashable, load: Callable[[Connection], T]) -> T:
+        """Return the result of `load` on a snapshot; inside `shared_reads`, that of the first call with an
+        equal key. Callers must not change the result.
+        """
+        known = _SHARED.get()
+        if known is not None and (self, key) in known:
+            found: T = known[self, key]
+            return found
+        with self.read() as connection:
+            found = load(connection)
+        if known is not None:
+            known[self, key] = found
+        return found
 
     def write(self, unit: Callable[[Connection], T]) -> T:
         """Run `unit` in a write transaction and return its value after the commit.
@@ -137,7 +186,10 @@ class Database:
 
     def _commit(self, write: Write) -> Any:
         self._ensure_open()
-        answer = self._backend.commit(write)
+        try:
+            answer = self._backend.commit(write)
+        finally:
+            forget_reads()  # guard: the caller sees its own write
         if answer.events:
             self._tell(answer.events)
         return answer.value

@@ -103,6 +103,8 @@ def changed_files(parts: PlanParts, plan: Plan) -> list[Row]:
 
 
 def _looked_at(parts: PlanParts, plan: Plan, look: Callable[[Sandbox], ChangedFiles]) -> ChangedFiles:
+    from cleveragents.storage.database import forget_reads
+
     for left in reversed(range(_LOOKS)):
         try:
             return look(parts.sandboxes.look(plan.id))
@@ -114,6 +116,7 @@ def _looked_at(parts: PlanParts, plan: Plan, look: Callable[[Sandbox], ChangedFi
             # A worker elsewhere has recorded more since; the next read has its contents too.
             if not left:
                 raise
+            forget_reads()
     return ChangedFiles([])
 
 

@@ -24,6 +24,7 @@ from cleveragents.plans.family import left_out_of, wanted_parts
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans
 from cleveragents.plans.model.usage_wait import is_parked
+from cleveragents.storage.database import shared_reads
 
 if TYPE_CHECKING:
     from cleveragents.access.model.user import ProjectScope
@@ -120,11 +121,13 @@ def latest(
     return found[:limit], len(found) > limit
 
 
+@shared_reads()
 def board_row(parts: PlanParts, plan: Plan, children: Sequence[Plan]) -> Row:
     """Return the row of a plan."""
     return _row_of(parts, plan, children) | _standing(parts, plan)
 
 
+@shared_reads()
 def overview_of(access: Access, plan: Plan, *, shared: bool = True) -> Row:
     """Return everything about a plan; without its repository, as much as is known.
 

@@ -158,19 +158,25 @@ class SqlChangesetStore:
 
     def entries(self, changeset_id: str) -> Sequence[RecordedChange]:
         _ensure_possible(changeset_id)
-        with self._database.read() as connection:
+
+        def load(connection: Connection) -> Sequence[RecordedChange]:
             rows = connection.execute(_ENTRIES, {"id": changeset_id}).all()
             if not rows:
                 _one(connection, changeset_id)
-        return [recorded_of(row) for row in rows]
+            return [recorded_of(row) for row in rows]
+
+        return self._database.read_shared(("entries", changeset_id), load)
 
     def of_plan(self, plan_id: str, *, after: str | None = None) -> Sequence[Changeset]:
         if not is_storable(plan_id):
             return []
-        with self._database.read() as connection:
+
+        def load(connection: Connection) -> Sequence[Changeset]:
             number = 0 if after is None else _number_of(connection, after)
             rows = connection.execute(_OF_PLAN, {"plan_id": plan_id, "after": number}).all()
-        return [_changeset_of(row) for row in rows]
+            return [_changeset_of(row) for row in rows]
+
+        return self._database.read_shared(("changesets", plan_id, after), load)
 
     def _event(self, kind: EventType, changeset: Changeset) -> DomainEvent:
         facts: dict[str, JsonValue] = {"plan_id": changeset.plan_id, "length": changeset.length}

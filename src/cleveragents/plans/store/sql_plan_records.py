@@ -287,8 +287,10 @@ class SqlCallStore:
         if not is_storable(plan_id):
             return []
         query = select(tool_calls).where(tool_calls.c.plan_id == plan_id).order_by(tool_calls.c.number)
-        with self._database.read() as connection:
-            return [call_of(row) for row in connection.execute(query).mappings()]
+        return self._database.read_shared(
+            ("calls", plan_id),
+            lambda connection: [call_of(row) for row in connection.execute(query).mappings()],
+        )
 
     def of_step(self, plan_id: str, step: str | None) -> Sequence[ToolCall]:
         """Return the calls of the step, in order; the cost does not depend on other calls."""
@@ -336,8 +338,10 @@ class SqlCheckStore:
         if not is_storable(plan_id):
             return []
         query = select(check_runs).where(check_runs.c.plan_id == plan_id).order_by(check_runs.c.number)
-        with self._database.read() as connection:
-            return [check_of(row) for row in connection.execute(query).mappings()]
+        return self._database.read_shared(
+            ("checks", plan_id),
+            lambda connection: [check_of(row) for row in connection.execute(query).mappings()],
+        )
 
 
 class SqlReviewStore:

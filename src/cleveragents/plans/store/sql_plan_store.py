@@ -92,6 +92,7 @@ _MOVE = (
 _UNFINISHED = select(applies.c.id).where(
     applies.c.plan_id == bindparam("plan_id"), applies.c.ended_at.is_(None)
 )
+_ID_LENGTH = 26  # of a ULID
 _LONGEST_ID = 64
 
 
@@ -155,9 +156,11 @@ class SqlPlanStore:
 
     def children(self, plan_id: str) -> Sequence[Plan]:
         """Return the sub-plans of the plan, in order of creation."""
-        with self._database.read() as connection:
-            rows = connection.execute(_CHILDREN, {"plan_id": plan_id}).mappings().all()
-        return [plan_of(row) for row in rows]
+
+        def load(connection: Connection) -> Sequence[Plan]:
+            return [plan_of(row) for row in connection.execute(_CHILDREN, {"plan_id": plan_id}).mappings()]
+
+        return self._database.read_shared(("children", plan_id), load)
 
     def children_of(self, plan_ids: Collection[str]) -> Mapping[str, Sequence[Plan]]:
         """Return the sub-plans of each of these plans that has any, in one query."""
@@ -200,12 +203,10 @@ class SqlPlanStore:
         if not beginning.isalnum() or not beginning.isascii() or len(beginning) > _LONGEST_ID:
             raise UnknownPlan(beginning)
         wanted = beginning.upper()
-        query = (
-            select(plans)
-            .where(or_(plans.c.id.like(f"{wanted}%"), plans.c.id.like(f"%{wanted}")))
-            .order_by(plans.c.id)
-            .limit(6)
-        )
+        abbreviated = or_(plans.c.id.like(f"{wanted}%"), plans.c.id.like(f"%{wanted}"))
+        # Only an abbreviation needs a search through all plans.
+        matching = abbreviated if len(wanted) < _ID_LENGTH else plans.c.id == wanted
+        query = select(plans).where(matching).order_by(plans.c.id).limit(6)
         if scope is not None:  # guard: plans of other projects are not named, even as ambiguous
             query = query.where(plans.c.project.in_(scope))
         with self._database.read() as connection:

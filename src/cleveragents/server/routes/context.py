@@ -11,7 +11,7 @@ from cleveragents.server.parameters import NAME, Body
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["context"])
+router = APIRouter(prefix="/api", tags=["context"])
 
 
 class ContextQuestion(Body):

@@ -34,7 +34,7 @@ from cleveragents.server.routes.plans import NewLimits
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["conversations"])
+router = APIRouter(prefix="/api", tags=["conversations"])
 
 InProject = Annotated[str | None, Query(max_length=64, description="only this project", examples=["shop"])]
 

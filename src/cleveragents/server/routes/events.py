@@ -23,7 +23,7 @@ from cleveragents.server.streams.stream import EventStream, WatchedPlans
 
 __all__ = ["hub_of", "router"]
 
-router = APIRouter(tags=["events"])
+router = APIRouter(prefix="/api", tags=["events"])
 
 _FURTHEST = 2**63 - 1
 Position = Annotated[int | None, Query(ge=0, le=_FURTHEST, description="only events after this position")]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["root", "router"]
 
 root = APIRouter(tags=["health"])
-router = APIRouter(tags=["about"])
+router = APIRouter(prefix="/api", tags=["about"])
 
 _SILENT = timedelta(seconds=60)
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"

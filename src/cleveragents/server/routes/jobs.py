@@ -16,7 +16,7 @@ from cleveragents.server.parameters import After, Limit, OfPlan
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["jobs"])
+router = APIRouter(prefix="/api", tags=["jobs"])
 
 _ID = r"^[!-~]+$"
 _EXAMPLE = "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"

@@ -21,7 +21,7 @@ from cleveragents.server.service import Here
 
 __all__ = ["router"]
 
-router = APIRouter()
+router = APIRouter(prefix="/api")
 
 _ACTION = """\
 name: team/format

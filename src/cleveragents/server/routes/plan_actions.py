@@ -21,7 +21,7 @@ from cleveragents.server.routes.plans import NewLimits, ToBranch
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["plans"])
+router = APIRouter(prefix="/api", tags=["plans"])
 
 _Message = Annotated[
     str | None,

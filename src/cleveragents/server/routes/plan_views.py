@@ -30,7 +30,7 @@ from cleveragents.server.service import Here
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["plans"])
+router = APIRouter(prefix="/api", tags=["plans"])
 
 _PATCH = "text/x-diff"
 

@@ -21,7 +21,7 @@ from cleveragents.server.parameters import Limit, PlanId, StrictBody
 
 __all__ = ["NewLimits", "ToBranch", "router"]
 
-router = APIRouter(tags=["plans"])
+router = APIRouter(prefix="/api", tags=["plans"])
 
 _NAME = r"^[a-z0-9][a-z0-9._-]*$"
 _TITLED = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?/[a-z0-9]([a-z0-9-]*[a-z0-9])?$"

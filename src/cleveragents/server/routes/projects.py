@@ -24,7 +24,7 @@ from cleveragents.server.parameters import NAME, After, Body, Limit, NamePath, S
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["projects"])
+router = APIRouter(prefix="/api", tags=["projects"])
 
 UserName = Annotated[str, Path(max_length=64, description="the name of a user", examples=["ada"])]
 

@@ -14,7 +14,7 @@ from cleveragents.server.parameters import NAME, After, Limit, StrictBody
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["rules"])
+router = APIRouter(prefix="/api", tags=["rules"])
 
 InProject = Annotated[str | None, Query(max_length=64, description="only this project", examples=["shop"])]
 

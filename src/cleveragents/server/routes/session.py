@@ -21,7 +21,7 @@ from cleveragents.server.service import Here
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["session"])
+router = APIRouter(prefix="/api", tags=["session"])
 
 _AGENT_CHARACTERS = 120
 

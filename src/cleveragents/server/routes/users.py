@@ -18,6 +18,7 @@ from cleveragents.server.problems import Problem
 __all__ = ["router"]
 
 router = APIRouter(
+    prefix="/api",
     tags=["users"],
     responses={404: {"model": Problem, "description": "no such user or token"}},
 )
