@@ -10,7 +10,7 @@ BIN    := $(VENV)/bin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test docs bench lock clean
+.PHONY: help demo test versions docs bench lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -19,9 +19,12 @@ help:  ## list the targets
 demo: $(VENV)/.runtime  ## run six goals at once on a sample repository
 	@$(BIN)/agents demo
 
-test: $(VENV)/.dev  ## run everything that CI runs
+test: $(VENV)/.dev  ## run all checks and tests
 	@./requirements/system
 	@$(BIN)/nox
+
+versions: $(VENV)/.dev  ## run the tests that may depend on the Python version with the other versions
+	@$(BIN)/nox -s others
 
 docs: $(VENV)/.dev  ## build the documentation site into build/site
 	@$(BIN)/python -m tools.docs_site

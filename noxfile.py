@@ -3,7 +3,7 @@
 Sessions share one environment per interpreter, installed from the lock files: `.venv` for the interpreter
 that runs nox, `.venvs/<version>` for others. The output names an interpreter that is not installed. `static`,
 `scenarios`, `others` and `rest` run parts in parallel that do not fill two cores alone; each part also has
-its own session.
+its own session. The default sessions run every test with one interpreter; CI also runs `others`.
 """
 
 from __future__ import annotations
@@ -163,8 +163,8 @@ def crash(session: nox.Session) -> None:
 
 @nox.session
 def rest(session: nox.Session) -> None:
-    """Run `crash`, `browser`, `races`, `others`, `bdd`, `robot` and `coverage_report`, four at a time."""
-    _side_by_side(session, _rest(session), at_once=4)
+    """Run `crash`, `browser`, `races`, `bdd`, `robot` and `coverage_report`, four at a time."""
+    _side_by_side(session, _rest(), at_once=4)
 
 
 @nox.session
@@ -269,13 +269,10 @@ def _explored_by(version: str) -> str:
     return "" if both else "interleave" if version == VERSIONS[-1] else "frontrun"
 
 
-def _rest(session: nox.Session) -> Iterator[list[str]]:
-    """Yield long suites first, before the other interpreters have their environments, and waiting suites
-    beside computing ones, so that no core is idle at the end.
-    """
+def _rest() -> Iterator[list[str]]:
+    """Yield long suites first, and waiting suites beside computing ones, so that no core is idle at the end."""
     yield from (_crash(), _suite(PYTHON, PRIMARY, _races(PRIMARY), workers=2), _browser())
     yield from (*_robot(), *_bdd())
-    yield from _others(session)
     yield from COVERAGE
 
 
