@@ -322,7 +322,7 @@ class ActorParts:
             return ()
         history = ground.execution.history
         merges = any(task.sub_plan for task in ground.strategy.tasks)
-        if not merges and last_rebase(history.calls(ground.plan.id)) is None:
+        if not merges and last_rebase(history.merge_calls(ground.plan.id)) is None:
             return ()
         return (ConflictTools(ConflictEnvironment(history, ground.sandbox)),)
 

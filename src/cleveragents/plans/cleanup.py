@@ -180,7 +180,7 @@ class PlanCleanup:
         """Return whether a person or the parent plan still has to decide about the result."""
         if plan.parent_id is None:
             rests = plan.state in (PlanState.COMPLETE, PlanState.ERRORED)
-            return not rests or bool(self.history.changes(plan.id)) or self._has_unmerged(plan)
+            return not rests or self.history.has_changes(plan.id) or self._has_unmerged(plan)
         try:
             parent = self.plans.get(plan.parent_id)
         except UnknownPlan:
@@ -211,7 +211,7 @@ class PlanCleanup:
         return f"unrecorded edits in {named(found)}" if found else None
 
     def _ended_by_removing(self, plan: Plan) -> tuple[str, ...]:
-        if not self.history.changes(plan.id):
+        if not self.history.has_changes(plan.id):
             return ()
         return ("undo", "diff") if plan.state is PlanState.APPLIED else ("diff",)
 

@@ -112,7 +112,7 @@ def is_merged(parts: FamilyParts, plan: Plan) -> bool:
 
 def conflicts_of(parts: FamilyParts, plan: Plan) -> Sequence[MergeConflict]:
     """Return the open conflicts of the sub-plans, or of a rebase."""
-    return open_conflicts(parts.history.calls(plan.id))
+    return open_conflicts(parts.history.merge_calls(plan.id))
 
 
 def left_out_of(parts: FamilyParts, plan: Plan) -> list[tuple[str, str]]:

@@ -23,7 +23,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from cleveragents.changes.execution_context import ChangeFold, ChangesetStore
-from cleveragents.changes.model.merge_conflict import RESOLVE, MergeOutcome, Take, is_by_hand, last_rebase
+from cleveragents.changes.model.merge_conflict import (
+    MERGE,
+    REBASE,
+    RESOLVE,
+    MergeOutcome,
+    Take,
+    is_by_hand,
+    last_rebase,
+)
 from cleveragents.changes.model.review import (
     HunkId,
     Review,
@@ -46,7 +54,7 @@ from cleveragents.core.change import (
 from cleveragents.core.errors import NeedsHuman, PlanError, Remedy, SandboxRefused, UnknownCheckpoint
 from cleveragents.core.text.control_characters import shown
 from cleveragents.core.tool import CallState, ToolCall
-from cleveragents.plans.model.correction import taken_back_of
+from cleveragents.plans.model.correction import RETRY, ROLLBACK, taken_back_of
 
 if TYPE_CHECKING:
     from cleveragents.core.clock import Clock
@@ -60,6 +68,7 @@ __all__ = ["REREAD", "PlanHistory", "PlanResult", "named", "restore_states", "se
 
 REREAD = "reread"
 """The tool of the calls that record edits of a person."""
+_MERGES_AND_REWRITES = frozenset({MERGE, REBASE, RESOLVE, RETRY, ROLLBACK})
 _NAMED = 5
 
 _SILENCE = timedelta(seconds=15)
@@ -85,6 +94,10 @@ class PlanHistory:
             for change in self._changesets.entries(changeset.id)
         ]
 
+    def has_changes(self, plan_id: str) -> bool:
+        """Return whether the plan recorded a change, without reading the changes."""
+        return any(changeset.length for changeset in self._changesets.of_plan(plan_id))
+
     def differences(self, plan_id: str, fold: ChangeFold | None = None) -> Mapping[str, Difference]:
         """Return the total difference from the base. With a `fold`, reads only changes that the fold does not
         have yet.
@@ -99,7 +112,7 @@ class PlanHistory:
         """Return the tree that the plan's changes start from: the files of the repository at the last rebase,
         or else the base of the sandbox.
         """
-        rebase = last_rebase(self.calls(plan_id))
+        rebase = last_rebase(self.merge_calls(plan_id))
         return sandbox.base if rebase is None else MergeOutcome.of_call(rebase).theirs
 
     def own_states(self, plan_id: str, sandbox: Sandbox) -> dict[str, FileState | None]:
@@ -178,10 +191,13 @@ class PlanHistory:
         This state is computed, not stored. So a rollback takes effect in one step, and a rollback that is
         itself undone has no effect.
         """
-        calls = self._calls.of_plan(plan_id)
-        rewrites = [call for call in calls if call.step is None]
-        gone = taken_back_of((call.number for call in calls), rewrites)
-        return [replace(call, state=CallState.REVERTED) if call.number in gone else call for call in calls]
+        return _with_reverted(self._calls.of_plan(plan_id))
+
+    def merge_calls(self, plan_id: str) -> Sequence[ToolCall]:
+        """Return the calls that `open_conflicts` and `last_rebase` need, as `calls` does. A list of plans
+        needs them for every plan, and other calls may have megabytes of output.
+        """
+        return _with_reverted(self._calls.of_tools(plan_id, _MERGES_AND_REWRITES))
 
     def open_calls(self, plan_id: str) -> Sequence[ToolCall]:
         """Return the calls that are running, or were running when their run was interrupted."""
@@ -205,6 +221,13 @@ class PlanHistory:
         if not any(call.number == checkpoint for call in calls):
             raise UnknownCheckpoint(plan_id, str(checkpoint))
         return [call for call in calls if call.number >= checkpoint]
+
+
+def _with_reverted(calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
+    """Return the calls, with the state REVERTED for those that a rollback or a retry among them undid."""
+    rewrites = [call for call in calls if call.step is None]
+    gone = taken_back_of((call.number for call in calls), rewrites)
+    return [replace(call, state=CallState.REVERTED) if call.number in gone else call for call in calls]
 
 
 def _has_edits(call: ToolCall) -> bool:
@@ -280,7 +303,7 @@ class PlanResult(Struct, frozen=True):
         """Return the changes since the base of the plan, and the states in which that base differs from the
         base of the sandbox.
         """
-        rebase = last_rebase(self.history.calls(plan.id))
+        rebase = last_rebase(self.history.merge_calls(plan.id))
         if rebase is None:
             return self.history.changes(plan.id), {}
         outcome, changeset = MergeOutcome.of_call(rebase), str(rebase.changeset_id)
@@ -311,7 +334,7 @@ class PlanResult(Struct, frozen=True):
         rejected = rejected_hunks(reviews)
         if not rejected:
             return []
-        rebase = last_rebase(self.history.calls(plan.id))
+        rebase = last_rebase(self.history.merge_calls(plan.id))
         gone = () if rebase is None else MergeOutcome.of_call(rebase).left_out
         lapsed = lapsed_hunks(reviews, *self._files_of(plan, sandbox, rejected))
         return [hunk for hunk in lapsed if hunk.digest not in gone]
@@ -382,7 +405,7 @@ class PlanResult(Struct, frozen=True):
         """Raise `PlanError` for a changeset from before the last rebase, because the rebase merged it with
         others.
         """
-        rebase = last_rebase(self.history.calls(plan.id))
+        rebase = last_rebase(self.history.merge_calls(plan.id))
         if rebase is None:
             return
         later = self.history.changes(plan.id, after=rebase.changeset_id)

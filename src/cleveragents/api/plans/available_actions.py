@@ -71,7 +71,7 @@ def needs_of(parts: PlanParts, plan: Plan) -> str | None:
         return None
     if has_open_conflicts(parts, plan):
         return "conflict"
-    return "review" if parts.history.changes(plan.id) else None
+    return "review" if parts.history.has_changes(plan.id) else None
 
 
 def is_at_rest(plan: Plan) -> bool:

@@ -206,7 +206,7 @@ def _broken_invariant(parts: PlanParts, plan: Plan) -> str | None:
     if plan.strategy is None:
         return None
     invariants, states = Strategy.from_json(plan.strategy).invariants, parts.history.states(plan.id)
-    if invariants and last_rebase(parts.history.calls(plan.id)) is not None:
+    if invariants and last_rebase(parts.history.merge_calls(plan.id)) is not None:
         with suppress(SandboxMissing):  # without it, changes of the repository count as well
             states = parts.history.own_states(plan.id, parts.sandboxes.look(plan.id))
     return broken_by(invariants, states)

@@ -92,7 +92,7 @@ def _steps_of_failed(parts: PlanParts, plan: Plan, reject: Remedy) -> list[Remed
     more = _log_of_agent(parts, plan) or _step(plan, "log", "list the tool calls")
     more = more if parts.history.calls(plan.id) else _step(plan, "show", "show the plan")
     resume = _step(plan, "resume", "try again from the failed step")
-    if not parts.history.changes(plan.id):
+    if not parts.history.has_changes(plan.id):
         reject = replace(reject, text="close the plan")
     return [*_logs_of_failed(parts, plan), more, resume, *_steps_of_failed_revision(parts, plan), reject]
 
@@ -123,7 +123,7 @@ def _steps_of_ended(parts: PlanParts, plan: Plan, diff: Remedy) -> list[Remedy]:
         takes = "push a commit that reverts the result" if pushed else "undo the changes in your files"
         return [diff, _step(plan, "undo", takes)]
     recorded = "show the changes it had made; a pipe gets a patch for `git apply`"
-    return [replace(diff, text=recorded)] if parts.history.changes(plan.id) else []
+    return [replace(diff, text=recorded)] if parts.history.has_changes(plan.id) else []
 
 
 def _correct(parts: PlanParts, plan: Plan) -> list[Remedy]:
@@ -139,7 +139,7 @@ def _steps_of_done(parts: PlanParts, plan: Plan, diff: Remedy, apply: Remedy, re
     """Return the steps of a finished plan: show the diff, fix a failed check, apply or discard it. Without
     changes: list its calls or delete it.
     """
-    if not parts.history.changes(plan.id):
+    if not parts.history.has_changes(plan.id):
         log = _step(plan, "log", "list the tool calls")
         return [log, _step(plan, "delete", "remove the plan and its sandbox")]
     unpassed = unpassed_checks(parts, plan)

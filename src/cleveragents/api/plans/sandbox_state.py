@@ -33,7 +33,7 @@ def ensure_diffable(parts: PlanParts, plan: Plan) -> None:
     """Raise `PlanError` if the changes can no longer be shown."""
     from cleveragents.core.errors import PlanError
 
-    if parts.history.changes(plan.id) and was_removed(parts, plan):
+    if parts.history.has_changes(plan.id) and was_removed(parts, plan):
         log = Remedy("plan.log", plan.id, text="List the calls")
         raise PlanError(plan.id, f"the changes can no longer be shown: {_REMOVED}", (log,))
 

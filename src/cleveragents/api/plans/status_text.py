@@ -105,7 +105,7 @@ def plan_status(parts: PlanParts, plan: Plan) -> PlanStatus:
         sub_plans_run=waits_for_sub_plans(plan) and not asked_below(plan),
         in_conflict=has_open_conflicts(parts, plan),
         merged=plan.parent_id is not None and is_merged(parts, plan),
-        changed=plan.phase_state != DONE or bool(parts.history.changes(plan.id)),
+        changed=plan.phase_state != DONE or parts.history.has_changes(plan.id),
     )
 
 
@@ -145,7 +145,7 @@ def _of_result(parts: PlanParts, plan: Plan) -> str:
     if plan.parent_id is not None:
         merged = is_merged(parts, plan)
         return f"the result is in {short_of(plan.parent_id)}" if merged else "the result is not merged yet"
-    changed = bool(parts.history.changes(plan.id))
+    changed = parts.history.has_changes(plan.id)
     return "the result is ready for review" if changed else "no file was changed"
 
 
@@ -249,7 +249,7 @@ def obstacle_of(parts: PlanParts, plan: Plan) -> JsonValue:
     kept = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     if plan.state is not PlanState.CONSTRAINED or IN_THE_WAY not in kept:
         return None
-    is_merged = has_rebased_since(parts.history.calls(plan.id), plan.updated_at)
+    is_merged = has_rebased_since(parts.history.merge_calls(plan.id), plan.updated_at)
     return None if is_merged else kept[IN_THE_WAY]
 
 

@@ -76,7 +76,7 @@ class PlanRebase:
         """Return whether a rebase merged this version of the plan but did not queue the plan. A blocked plan
         counts as well, because an apply may have moved the plan after the merge.
         """
-        rebase = last_rebase(self.result.history.calls(plan.id))
+        rebase = last_rebase(self.result.history.merge_calls(plan.id))
         if rebase is None:
             return False
         return plan.state is PlanState.CONSTRAINED or MergeOutcome.of_call(rebase).version == plan.version
@@ -129,7 +129,7 @@ class PlanRebase:
             raise PlanError(plan.id, "conflicts are not resolved", (resolve,))
 
     def _open_conflicts(self, plan: Plan) -> Sequence[object]:
-        return open_conflicts(self.result.history.calls(plan.id))
+        return open_conflicts(self.result.history.merge_calls(plan.id))
 
     def _recorded(
         self,

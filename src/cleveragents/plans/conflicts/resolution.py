@@ -83,7 +83,7 @@ def resolution_of(history: PlanHistory, plan_id: str, sandbox: Sandbox, path: st
     Raises `ToolRefused` if there is no conflict, if the file still has markers, or if it changed after the
     merge.
     """
-    meant = conflicts_at(open_conflicts(history.calls(plan_id)), path)
+    meant = conflicts_at(open_conflicts(history.merge_calls(plan_id)), path)
     edited = {name: step.after for name, step in history.unrecorded(plan_id, sandbox).items()}
     now = history.states(plan_id) | edited
     tree = sandbox.tree(now)
@@ -305,7 +305,7 @@ def settle_edited(execution: ToolExecution, merge: int, part: str) -> None:
 
 def _unmarked(history: PlanHistory, sandbox: Sandbox, merge: int) -> Resolution | None:
     plan_id = sandbox.plan_id
-    for conflict in open_conflicts(history.calls(plan_id)):
+    for conflict in open_conflicts(history.merge_calls(plan_id)):
         if conflict.merge == merge and conflict.marked:
             with suppress(ToolRefused):  # it still has markers
                 found = resolution_of(history, plan_id, sandbox, conflict.shown_path, Take.EDITED)

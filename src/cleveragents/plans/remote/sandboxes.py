@@ -182,7 +182,7 @@ class RemoteSandboxes(SandboxRegistry):
         sandbox = super().create(request, progress=progress)
         if request.remote is not None and request.start is None and progress is not None:
             self._tell_ignored(request, progress)
-        if request.fence is not None and self._take_over.history.changes(request.plan_id):
+        if request.fence is not None and self._take_over.history.has_changes(request.plan_id):
             # Its sandbox was removed, or lost with a machine that was about to create it again.
             with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
                 self._brought_up_to_date(sandbox, self._place(request.plan_id))

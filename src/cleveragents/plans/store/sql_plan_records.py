@@ -7,7 +7,7 @@ process ends it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -289,6 +289,17 @@ class SqlCallStore:
         query = select(tool_calls).where(tool_calls.c.plan_id == plan_id).order_by(tool_calls.c.number)
         return self._database.read_shared(
             ("calls", plan_id),
+            lambda connection: [call_of(row) for row in connection.execute(query).mappings()],
+        )
+
+    def of_tools(self, plan_id: str, tools: Collection[str]) -> Sequence[ToolCall]:
+        """Return the calls of these tools, in order; arguments and results of other calls are not read."""
+        if not is_storable(plan_id):
+            return []
+        wanted = (tool_calls.c.plan_id == plan_id, tool_calls.c.tool.in_(sorted(tools)))
+        query = select(tool_calls).where(*wanted).order_by(tool_calls.c.number)
+        return self._database.read_shared(
+            ("calls", plan_id, *sorted(tools)),
             lambda connection: [call_of(row) for row in connection.execute(query).mappings()],
         )
 

@@ -100,7 +100,7 @@ class SubPlanMerge:
 
     def open_conflicts(self, plan_id: str) -> Sequence[MergeConflict]:
         """Return the open conflicts, in the order in which they arose."""
-        return open_conflicts(self.history.calls(plan_id))
+        return open_conflicts(self.history.merge_calls(plan_id))
 
     def merge(
         self,
