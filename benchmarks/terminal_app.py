@@ -149,14 +149,16 @@ async def _rate(seconds: float) -> None:
                 put.append(time.perf_counter())
             await asyncio.sleep(0.001)
         await until(pilot, lambda: app.paints[-1][1:] == (total, total))
-        share = (time.process_time() - spent) / (time.perf_counter() - began)
+        spent = time.process_time() - spent
+        share = spent / (time.perf_counter() - began)
     for place, name in ((1, "event of a plan"), (2, "piece of an answer")):
         found, shown = list[float](), 0
         for paint in app.paints:
             found += [paint[0] - put[number] for number in range(shown + 1, paint[place] + 1)]
             shown = max(shown, paint[place])
         print(f"{_PER_SECOND:,} a second, {name} to screen: {_figures(found)}", flush=True)
-    print(f"  {share:.2f} of a core", flush=True)
+    each = spent / len(app.paints) * 1000
+    print(f"  {share:.2f} of a core, {len(app.paints)} paints, {each:.0f} ms of CPU for each", flush=True)
 
 
 def _figures(found: list[float]) -> str:

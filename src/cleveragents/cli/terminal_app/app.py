@@ -21,7 +21,7 @@ from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 from textual.worker import Worker, WorkerState
 
 from cleveragents.cli.session import collect_often
@@ -31,6 +31,7 @@ from cleveragents.cli.terminal_app.driver import TolerantDriver, end_without_ter
 from cleveragents.cli.terminal_app.events import Batches, EventReader, call_after
 from cleveragents.cli.terminal_app.messages import PlanChanged
 from cleveragents.cli.terminal_app.notices import error_text, notify_error, pasted
+from cleveragents.cli.terminal_app.removed_widgets import KeyFooter, free_removed_widgets
 from cleveragents.core.errors import CleverAgentsError, Closed
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.model.status import PlanStatus
@@ -83,10 +84,13 @@ class Home(Screen[None]):
         with Container(id="main"):
             yield self.board
             yield self.conversation
-        yield Footer(show_command_palette=False)  # it would cover other keys at 60 columns; Help names it
+        yield KeyFooter(show_command_palette=False)  # it would cover other keys at 60 columns; Help names it
 
     def on_mount(self) -> None:
         self.conversation.prompt.area.focus()
+
+    def on_screen_resume(self) -> None:
+        free_removed_widgets()  # those of the screen that was closed
 
     def action_switch(self) -> None:
         area = self.conversation.prompt.area

@@ -20,6 +20,7 @@ from cleveragents.cli.terminal_app.commands import COMMANDS, run_command
 from cleveragents.cli.terminal_app.events import Batches
 from cleveragents.cli.terminal_app.notices import error_text, plain
 from cleveragents.cli.terminal_app.prompt import Prompt
+from cleveragents.cli.terminal_app.removed_widgets import free_removed_widgets
 from cleveragents.conversations.model import TurnState
 from cleveragents.core.errors import CleverAgentsError, Closed, RequestRefused, ServerUnreachable
 
@@ -196,6 +197,7 @@ class ConversationPane(Vertical):
         self._block = None
         self._visit += 1
         await self.query_one("#turns").remove_children()
+        free_removed_widgets()
         self.query_one("#activity", Static).update("")
 
     def on_prompt_sent(self, event: Prompt.Sent) -> None:
@@ -273,6 +275,7 @@ class ConversationPane(Vertical):
         await turns.mount_all([block])
         for old in turns.children[:-_SHOWN_TURNS]:  # they would take memory for as long as the app runs
             await old.remove()
+        free_removed_widgets()
         self._follow(session, block)
 
     def _follow(self, session: ConversationView, block: TurnBlock) -> None:
