@@ -310,6 +310,14 @@ def test_each_move_is_one_event(store: JobStore, events: EventTypes) -> None:
     ]  # fmt: skip
 
 
+def test_jobs_are_listed_by_kind(store: JobStore) -> None:
+    store.submit(NewJob("build"), now=NOW)
+    test = store.submit(NewJob("test"), now=NOW)
+    assert store.list(kind="test") == [test]
+    assert store.list(kind="test", states=[JobState.RUNNING]) == []
+    assert store.list(kind="lint") == []
+
+
 def test_jobs_are_listed_by_id_by_state_and_by_cursor(store: JobStore) -> None:
     made = [store.submit(NewJob("build"), now=NOW) for _ in range(5)]
     claimed = store.claim(ANN, ["build"], now=NOW)

@@ -85,9 +85,16 @@ class JobStore(Protocol):
         ...
 
     def list(
-        self, *, states: Collection[JobState] = (), limit: int = 100, after: str | None = None
+        self,
+        *,
+        states: Collection[JobState] = (),
+        kind: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
     ) -> Sequence[Job]:
-        """Return up to `limit` jobs with ids above `after`, oldest first, in any of `states` (empty: all)."""
+        """Return up to `limit` jobs with ids above `after`, oldest first, in any of `states` (empty: all), of
+        this kind (None: any).
+        """
         ...
 
     def claim(

@@ -73,10 +73,15 @@ class InMemoryJobStore:
         return self._find(job_id)
 
     def list(
-        self, *, states: Collection[JobState] = (), limit: int = 100, after: str | None = None
+        self,
+        *,
+        states: Collection[JobState] = (),
+        kind: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
     ) -> Sequence[Job]:
         jobs = sorted(self._jobs.copy().values(), key=lambda job: job.id)
-        wanted = (job for job in jobs if not states or job.state in states)
+        wanted = (job for job in jobs if (not states or job.state in states) and kind in (None, job.kind))
         return [job for job in wanted if after is None or job.id > after][:limit]
 
     def claim(

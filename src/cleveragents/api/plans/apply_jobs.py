@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from cleveragents.access.model.project import TO_BRANCH, remote_of
+from cleveragents.api.plans.available_actions import is_asked_for
 from cleveragents.api.plans.create import ensure_apply_request
 from cleveragents.api.plans.details import find_plan
 from cleveragents.api.plans.responses import ensure_decidable
@@ -18,7 +19,7 @@ from cleveragents.api.plans.status_text import has_open_conflicts, waiting_for
 from cleveragents.api.reachability import ensure_reachable
 from cleveragents.core.errors import DuplicateKey, NeedsHuman, PlanError, Remedy, ResultChanged, StalePlan
 from cleveragents.core.policy import Capability, Verdict
-from cleveragents.jobs.model.job import Job, JobState, NewJob
+from cleveragents.jobs.model.job import Job, NewJob
 from cleveragents.plans.apply_policy import held_back
 from cleveragents.plans.jobs.names import SHARED_QUEUE, home_queue, queue_of
 from cleveragents.plans.model.plan import Phase, PlanState
@@ -36,8 +37,6 @@ __all__ = ["apply_later", "ensure_applicable", "ensure_undoable_now", "ensure_un
 
 _ATTEMPTS = 3
 _MOST_TRIES = 100
-_PAGE = 1000
-_UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
 
 
 def ensure_applicable(
@@ -176,7 +175,7 @@ def _submitted(container: Container, plan: Plan, what: str, deed: _Deed) -> Job:
         try:
             return container.engine.submit(new)
         except DuplicateKey:
-            if _is_under_way(container, new.kind):  # guard: only one apply or undo at a time
+            if is_asked_for(container.plan_parts, new.kind):  # guard: only one apply or undo at a time
                 break
     done = {"apply": "applied", "undo": "undone"}[what]
     raise PlanError(plan.id, f"the plan is already being {done}; its page shows the outcome")
@@ -191,12 +190,3 @@ def _queue_for(container: Container, plan: Plan) -> str:
         return asked or SHARED_QUEUE
     row = container.plan_parts.sandboxes.row(plan.id)
     return home_queue(container.home if row is None or row.home is None else row.home)
-
-
-def _is_under_way(container: Container, kind: str) -> bool:
-    after: str | None = None
-    while page := container.engine.list(states=_UNFINISHED, limit=_PAGE, after=after):
-        if any(job.kind == kind for job in page):
-            return True
-        after = page[-1].id
-    return False

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NEEDS",
+    "is_asked_for",
     "is_at_rest",
     "is_pausable",
     "is_resumable",
@@ -50,7 +51,6 @@ NEEDS = ("approval", "question", "budget", "conflict", "error", "review")
 _ASKED = {"leave": "approval", "question": "question", "budget": "budget", CONFLICT: "conflict"}
 _JOBS = {"apply", "undo"}
 _UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
-_PAGE = 1000
 _APPLIED_AGAIN = (PlanState.CONSTRAINED, PlanState.ERRORED)
 
 
@@ -94,7 +94,7 @@ def is_settled(parts: PlanParts, plan: Plan) -> bool:
 
 def _is_to_be_decided(parts: PlanParts, plan: Plan) -> bool:
     """Return whether a job that applies or undoes the plan is queued or running."""
-    return any(_is_asked_for(parts, f"{what}:{plan.id}") for what in _JOBS)
+    return any(is_asked_for(parts, f"{what}:{plan.id}") for what in _JOBS)
 
 
 def possible_actions(parts: PlanParts, plan: Plan) -> list[str]:
@@ -110,7 +110,7 @@ def possible_actions(parts: PlanParts, plan: Plan) -> list[str]:
     if plan.state is PlanState.APPLIED and plan.parent_id is None and is_kept(parts, plan):
         found.add("undo")
     for done_by_a_job in _JOBS & found:
-        if _is_asked_for(parts, f"{done_by_a_job}:{plan.id}"):
+        if is_asked_for(parts, f"{done_by_a_job}:{plan.id}"):
             found.remove(done_by_a_job)
     if _is_correctable(parts, plan):
         found.add("correct")
@@ -228,14 +228,9 @@ def is_withdrawable(parts: PlanParts, plan: Plan) -> bool:
     return earlier_result(plan) is not None and is_kept(parts, plan) and not is_merged(parts, plan)
 
 
-def _is_asked_for(parts: PlanParts, kind: str) -> bool:
+def is_asked_for(parts: PlanParts, kind: str) -> bool:
     """Return whether a job of this kind is queued or running."""
-    after: str | None = None
-    while page := parts.lifecycle.jobs.list(states=_UNFINISHED, limit=_PAGE, after=after):
-        if any(job.kind == kind for job in page):
-            return True
-        after = page[-1].id
-    return False
+    return bool(parts.lifecycle.jobs.list(states=_UNFINISHED, kind=kind, limit=1))
 
 
 def _may_apply(plan: Plan) -> bool:

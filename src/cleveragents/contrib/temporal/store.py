@@ -75,9 +75,15 @@ class TemporalJobStore:
         return _shown(self.table.get(job_id))
 
     def list(
-        self, *, states: Collection[JobState] = (), limit: int = 100, after: str | None = None
+        self,
+        *,
+        states: Collection[JobState] = (),
+        kind: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
     ) -> Sequence[Job]:
-        return [_shown(job) for job in self.table.list(states=states, limit=limit, after=after)]
+        found = self.table.list(states=states, kind=kind, limit=limit, after=after)
+        return [_shown(job) for job in found]
 
     def claim(
         self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queues: Collection[str] = ()

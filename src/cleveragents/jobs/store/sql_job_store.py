@@ -128,11 +128,18 @@ class SqlJobStore:
         return job_of(row)
 
     def list(
-        self, *, states: Collection[JobState] = (), limit: int = 100, after: str | None = None
+        self,
+        *,
+        states: Collection[JobState] = (),
+        kind: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
     ) -> Sequence[Job]:
         query = select(jobs).order_by(jobs.c.id).limit(limit)
         if states:
             query = query.where(jobs.c.state.in_([state.value for state in states]))
+        if kind is not None:
+            query = query.where(jobs.c.kind == kind)
         if after is not None:
             query = query.where(jobs.c.id > after)
         with self._database.read() as connection:
