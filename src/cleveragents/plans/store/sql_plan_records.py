@@ -70,6 +70,9 @@ _LAST = select(func.max(tool_calls.c.number)).where(tool_calls.c.plan_id == bind
 _ADD = tool_calls.insert().values(_COLUMNS)
 _ONE = select(tool_calls).where(*_THIS)
 _MOVE = update(tool_calls).where(*_THIS).values(_COLUMNS)
+_OF_PLAN = select(tool_calls).where(tool_calls.c.plan_id == bindparam("plan")).order_by(tool_calls.c.number)
+_OF_TOOLS = _OF_PLAN.where(tool_calls.c.tool.in_(bindparam("tools", expanding=True)))
+_CHECKS = select(check_runs).where(check_runs.c.plan_id == bindparam("plan")).order_by(check_runs.c.number)
 _OF_STEP = (
     select(tool_calls)
     .where(tool_calls.c.plan_id == bindparam("plan"), tool_calls.c.step == bindparam("name"))
@@ -286,21 +289,18 @@ class SqlCallStore:
         """Return all calls, in order."""
         if not is_storable(plan_id):
             return []
-        query = select(tool_calls).where(tool_calls.c.plan_id == plan_id).order_by(tool_calls.c.number)
         return self._database.read_shared(
-            ("calls", plan_id),
-            lambda connection: [call_of(row) for row in connection.execute(query).mappings()],
+            ("calls", plan_id), lambda connection: _calls(connection, _OF_PLAN, {"plan": plan_id})
         )
 
     def of_tools(self, plan_id: str, tools: Collection[str]) -> Sequence[ToolCall]:
         """Return the calls of these tools, in order; arguments and results of other calls are not read."""
         if not is_storable(plan_id):
             return []
-        wanted = (tool_calls.c.plan_id == plan_id, tool_calls.c.tool.in_(sorted(tools)))
-        query = select(tool_calls).where(*wanted).order_by(tool_calls.c.number)
+        wanted = sorted(tools)
         return self._database.read_shared(
-            ("calls", plan_id, *sorted(tools)),
-            lambda connection: [call_of(row) for row in connection.execute(query).mappings()],
+            ("calls", plan_id, *wanted),
+            lambda connection: _calls(connection, _OF_TOOLS, {"plan": plan_id, "tools": wanted}),
         )
 
     def of_step(self, plan_id: str, step: str | None) -> Sequence[ToolCall]:
@@ -321,6 +321,10 @@ class SqlCallStore:
         if call.approval is not None:
             facts["approval"] = call.approval
         return DomainEvent(kind, call.plan_id, self._identifiers.new(), now, {**facts, **(more or {})})
+
+
+def _calls(connection: Connection, query: Select[Any], wanted: Mapping[str, object]) -> Sequence[ToolCall]:
+    return [call_of(row) for row in connection.execute(query, wanted).mappings()]
 
 
 class SqlCheckStore:
@@ -348,11 +352,11 @@ class SqlCheckStore:
         """Return the runs, oldest first."""
         if not is_storable(plan_id):
             return []
-        query = select(check_runs).where(check_runs.c.plan_id == plan_id).order_by(check_runs.c.number)
-        return self._database.read_shared(
-            ("checks", plan_id),
-            lambda connection: [check_of(row) for row in connection.execute(query).mappings()],
-        )
+
+        def load(connection: Connection) -> Sequence[CheckRun]:
+            return [check_of(row) for row in connection.execute(_CHECKS, {"plan": plan_id}).mappings()]
+
+        return self._database.read_shared(("checks", plan_id), load)
 
 
 class SqlReviewStore:
