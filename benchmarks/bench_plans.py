@@ -1,36 +1,45 @@
 """Plans: recording a change, the diff of many files, and many plans in parallel on one repository.
 
 Recording is compared with writing and fsyncing the same bytes; the diff with `git diff` of the same files in
-an ordinary clone. Many plans are measured in seconds per plan, which should not grow with their number.
+an ordinary clone. Many plans are measured in seconds per plan, which should not grow with their number. A
+list of plans with long records is compared with a list of plans without records.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import resource
 import subprocess
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
 import structlog
+from sqlalchemy import Connection, insert, update
 
 from benchmarks.ratio import ratio
+from cleveragents.api.client import Client, connect
 from cleveragents.app.container import Container
 from cleveragents.changes.execution_context import PlanExecutionContext
 from cleveragents.config.settings import Settings
 from cleveragents.core.change import Difference, entries_between
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.jobs.ports import JobHandler
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.run import kind_of_plan
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.sandboxes.ports import SandboxRequest
+from cleveragents.storage.database import open_database
+from cleveragents.storage.tables import plans, tool_calls
 
-__all__ = ["DiffOfManyFiles", "ManyPlans", "RecordingAChange"]
+__all__ = ["DiffOfManyFiles", "ListOfPlans", "ManyPlans", "RecordingAChange"]
 
 _BYTES = 4096
 _CHANGES = 50
@@ -161,6 +170,67 @@ class DiffOfManyFiles(_OnARepository):
         return ratio(ours, floor)
 
     track_diff_ratio.unit = "ratio"
+
+
+class ListOfPlans:
+    """A list of 100 finished plans with 100 tool calls of 20 kB each, compared with a list of 100 finished
+    plans without calls. Aim: at most 2; the size of the records should not matter.
+    """
+
+    timeout = 600
+    _PLANS = 100
+    _CALLS = 100
+    _OUTPUT = "x" * 20_000
+
+    def setup(self) -> None:
+        self._open = ExitStack()
+        place = Path(self._open.enter_context(TemporaryDirectory()))
+        self._clients = {
+            name: self._open.enter_context(connect(settings=[f"state.directory={place / name}"]))
+            for name in ("long", "empty")
+        }
+        for name, client in self._clients.items():
+            self._fill(place / name / "state.db", client, self._CALLS if name == "long" else 0)
+
+    def teardown(self) -> None:
+        self._open.close()
+
+    def track_list_ratio(self) -> float:
+        def listed(name: str) -> None:
+            assert len(self._clients[name].plans.list(limit=self._PLANS).items) == self._PLANS
+
+        return ratio(lambda: listed("long"), lambda: listed("empty"))
+
+    track_list_ratio.unit = "ratio"
+
+    def _fill(self, database: Path, client: Client, calls: int) -> None:
+        client.plans.counts()  # creates the database
+        with closing(open_database(f"sqlite:///{database}")) as opened:
+            store, now = SqlPlanStore(opened, UlidSource()), datetime.now(UTC)
+            made = [
+                store.create(PlanDraft("bench", "builtin/command", "/bench"), now=now).id
+                for _ in range(self._PLANS)
+            ]
+            row = {"tool": "command", "arguments": "{}", "state": "ended", "started_at": 0, "ended_at": 1}
+            rows = [
+                {
+                    **row,
+                    "plan_id": plan,
+                    "number": number,
+                    "call_id": f"{plan}-{number}",
+                    "step": f"{number}",
+                    "result": json.dumps({"output": self._OUTPUT}),
+                }
+                for plan in made
+                for number in range(1, calls + 1)
+            ]
+
+            def finish(connection: Connection) -> None:
+                connection.execute(update(plans).values(phase="execute", state="complete"))
+                if rows:
+                    connection.execute(insert(tool_calls), rows)
+
+            opened.write(finish)
 
 
 class ManyPlans:
