@@ -215,6 +215,35 @@ def test_a_round_of_decisions_shows_skips_and_ends(agents: Agents, repository: P
     assert git(repository, "status", "--short") == ""
 
 
+@pytest.mark.parametrize("command", [("plan", "review"), REPLACE])
+def test_only_the_diff_that_was_shown_is_applied(
+    agents: Agents, repository: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    if command != REPLACE:
+        agents(*REPLACE, "--review")
+    keys = iter("dyy")
+
+    def key(question: str) -> str:
+        click.echo(question, nl=False, err=True)
+        pressed = next(keys)
+        if pressed == "y" and not changed:
+            with connect() as client:  # another person changes the result after the diff was shown
+                changed.append(client.plans.list().items[0].id)
+                client.plans.review(changed[0], reject=["README.md"])
+        return pressed
+
+    changed: list[str] = []
+    monkeypatch.setattr(prompts, "read_key", key)
+    ended = agents(*command, typed="")
+    assert ended.code == 0, ended.err
+    assert "has changed since you saw it; nothing was applied" in " ".join(ended.err.split())
+    shown = ended.out.split("diff --git a/README.md")
+    assert "+color = 1" in shown[-1]
+    assert ended.out.count("+color = 1") == 2
+    assert (repository / "README.md").read_text() == "The colour of it.\n"
+    assert "color" in next((repository / "src").glob("*")).read_text()
+
+
 def test_a_review_mentions_the_plans_of_other_repositories(
     agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

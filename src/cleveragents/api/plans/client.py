@@ -167,9 +167,10 @@ class Plans(Protocol):
         """Apply the result to the repository, all changes or none; with `commit`, commit it.
 
         With `version`, raise `StalePlan` unless the plan is still at that version. With `tree`, raise
-        `ResultChanged` unless `PlanView.tree` is still the same: it also changes with reviews, rollbacks and
-        edits, which keep the version. `progress` gets status lines, such as the running check. Raises
-        `ApplyConflict`, `CheckFailed`, `ApplyRefused`; in these cases nothing was changed.
+        `ResultChanged` unless the result is still the one with this `PlanView.tree` or `DiffView.tree`: it
+        also changes with reviews, rollbacks and edits, which keep the version. `progress` gets status lines,
+        such as the running check. Raises `ApplyConflict`, `CheckFailed`, `ApplyRefused`; in these cases
+        nothing was changed.
         """
 
     def submit_apply(

@@ -33,6 +33,7 @@ from cleveragents.core.errors import (
     CheckFailed,
     Conflict,
     PlanError,
+    ResultChanged,
     ServerFailed,
     StalePlan,
 )
@@ -177,6 +178,8 @@ def apply_now(
         )
     except (PlanError, StalePlan) as refused:
         return _applied_by_another(client, plan, refused, commit, to_branch)
+    except ResultChanged:  # its remedy is the new diff
+        raise
     except (Conflict, ServerFailed) as refused:
         now = client.plans.get(plan.id)
         if isinstance(refused, ApplyConflict):

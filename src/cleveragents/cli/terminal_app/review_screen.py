@@ -105,6 +105,7 @@ class ReviewScreen(ActionScreen[_ReviewFacts]):
 
     def show(self, facts: _ReviewFacts) -> None:
         plan = self.plan = facts.plan
+        self.seen = facts.diff.tree
         self._files, self._comments = facts.diff.files, facts.comments
         applied = summary_of(plan) if plan.changes else "nothing"
         problems = [one for one in (plan.review_problem, *_lapsed(plan)) if one]
