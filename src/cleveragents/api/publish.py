@@ -15,11 +15,18 @@ from urllib.parse import quote
 
 from cleveragents.api.plans.summary import EXAMPLE_PLAN
 from cleveragents.api.views import shown, view, view_of
-from cleveragents.core.errors import GitFailed, NeedsHuman, PlanError, Remedy, RequestRefused
+from cleveragents.core.errors import (
+    GitFailed,
+    NeedsHuman,
+    PlanError,
+    Remedy,
+    RequestRefused,
+    ResultChanged,
+)
 from cleveragents.core.text.redaction import redact_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cleveragents.api.plans.client import Plans
     from cleveragents.api.plans.views import PlanView
@@ -77,12 +84,13 @@ class _Remote:
 @dataclass(frozen=True, slots=True)
 class PublishTarget:
     """The new branch and the git remote of a publish, as the user names them, and whether commits of the user
-    that the remote does not have may be pushed.
+    that the remote does not have may be pushed; `confirm` asks about them.
     """
 
     branch: str | None = None
     remote: str | None = None
     with_commits: bool = False
+    confirm: Callable[[str], bool] | None = None
 
 
 def ensure_repository(plan: Plan) -> Path:
@@ -105,7 +113,7 @@ def publish_directory(
 
     Raises `PlanError` without a remote, or if the branch belongs to others or git fails; `RequestRefused` for
     the default branch; `NeedsHuman` if the push would include commits of the user and the target does not
-    allow that; `InvalidName`; the errors of an apply.
+    allow that; `ResultChanged` if the result changes during `confirm`; `InvalidName`; the errors of an apply.
     """
     from cleveragents.access.model.project import new_branch
     from cleveragents.api.plans.changes import commit_message
@@ -133,7 +141,11 @@ def publish_directory(
     if found.existing and content and git.content(found.existing) == content:
         return row | {"commit": found.existing, "unchanged": True}
     if not target.with_commits:  # guard: a commit that the user has not pushed may be private
-        _ensure_pushed(plan.id, found.name, git.unpushed(found, commit))
+        _ensure_pushed(plan.id, found.name, git.unpushed(found, commit), target.confirm)
+        # The commit is pushed as it was confirmed, even if HEAD has moved since.
+        now = parts.result.tree(plan, parts.sandboxes.open(plan.id))
+        if now != view.tree:  # guard: another result was confirmed
+            raise ResultChanged(plan.id)
     git.push(found, ref, commit)
     _record(container, plan, {"branch": name, "remote": found.name, "commit": commit})
     return row | {"commit": commit}
@@ -199,8 +211,12 @@ def _without_password(url: str) -> str:
     return redact_text(re.sub(r"(?<=://)[^@/]*@", "", url))
 
 
-def _ensure_pushed(plan_id: str, remote: str, unpushed: Sequence[str]) -> None:
-    """Raise `NeedsHuman` if there are commits of the user that the remote does not have."""
+def _ensure_pushed(
+    plan_id: str, remote: str, unpushed: Sequence[str], confirm: Callable[[str], bool] | None
+) -> None:
+    """Raise `NeedsHuman` if there are commits of the user that the remote does not have, unless they are
+    confirmed.
+    """
     if not unpushed:
         return
     count, named = len(unpushed), ", ".join(unpushed[:_MOST_NAMED])
@@ -208,7 +224,8 @@ def _ensure_pushed(plan_id: str, remote: str, unpushed: Sequence[str]) -> None:
     more = ", …" if count > _MOST_NAMED else ""
     include = Remedy("plan.publish", plan_id, {"with_commits": True}, "Push them with the result")
     what = redact_text(f"{remote} does not have {commits} of yours ({named}{more})")
-    raise NeedsHuman(plan_id, what, (include,))
+    if confirm is None or not confirm(what):
+        raise NeedsHuman(plan_id, what, (include,))
 
 
 def _record(container: Container, plan: Plan, facts: dict[str, JsonValue]) -> None:

@@ -354,6 +354,7 @@ class LocalPlans:
         remote: str | None = None,
         message: str | None = None,
         with_commits: bool = False,
+        confirm: Callable[[str], bool] | None = None,
     ) -> PublishView:
         from cleveragents.access.model.project import remote_of
         from cleveragents.api.plans.apply_jobs import ensure_applicable
@@ -373,10 +374,10 @@ class LocalPlans:
         ensure_repository(plan)
         with self._decision(plan_id) as plan:
             plan = ensure_applicable(self._container, plan.id, message="")
-            view, text = self._view(plan), message or ""
-            with acting_as(self._by):
-                target = PublishTarget(branch, remote, with_commits)
-                made = publish_directory(self._container, plan, view, target, message=text)
+            view = self._view(plan)
+        target = PublishTarget(branch, remote, with_commits, confirm)
+        with acting_as(self._by):  # without the lock: `confirm` may wait for a person
+            made = publish_directory(self._container, plan, view, target, message=message or "")
         return view_of(PublishView, made)
 
     def discard(self, plan_id: str, *, version: int | None = None) -> PlanView:
