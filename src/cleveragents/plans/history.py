@@ -47,6 +47,8 @@ from cleveragents.core.errors import NeedsHuman, PlanError, Remedy, SandboxRefus
 from cleveragents.core.text.control_characters import shown
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.model.correction import taken_back_of
+from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.strategy import Strategy
 
 if TYPE_CHECKING:
     from cleveragents.core.clock import Clock
@@ -61,6 +63,7 @@ __all__ = ["REREAD", "PlanHistory", "PlanResult", "ResultRead", "named", "restor
 REREAD = "reread"
 """The tool of the calls that record edits of a person."""
 _NAMED = 5
+_FINISHED = ((Phase.EXECUTE, PlanState.COMPLETE), (Phase.APPLY, PlanState.CONSTRAINED))
 
 _SILENCE = timedelta(seconds=15)
 """How long a worker may be silent before other workers take it for dead."""
@@ -182,6 +185,18 @@ class PlanHistory:
         rewrites = [call for call in calls if call.step is None]
         gone = taken_back_of((call.number for call in calls), rewrites)
         return [replace(call, state=CallState.REVERTED) if call.number in gone else call for call in calls]
+
+    def is_rolled_back(self, plan: Plan) -> bool:
+        """Return whether a rollback undid the last calls of a finished plan, so that a resume repeats them.
+        A correction undoes calls too, and continues by itself. The calls of a withdrawn revision are not
+        repeated.
+        """
+        if plan.phase_state not in _FINISHED:
+            return False
+        last = Strategy.from_json(plan.strategy).restored
+        made = [call for call in self.calls(plan.id) if call.step is not None]
+        made = [call for call in made if last is None or call.number <= last]
+        return bool(made) and made[-1].state is CallState.REVERTED
 
     def open_calls(self, plan_id: str) -> Sequence[ToolCall]:
         """Return the calls that are running, or were running when their run was interrupted."""

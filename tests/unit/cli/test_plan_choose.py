@@ -261,6 +261,22 @@ def test_a_review_mentions_the_plans_of_other_repositories(
     assert "2 plans of other repositories need you: " in agents("plan", "review").err
 
 
+def test_a_blocked_plan_that_was_rolled_back_is_resumed(agents: Agents, repository: Path) -> None:
+    plan = agents(*REPLACE, "--review").id
+    (repository / "README.md").write_text("By hand.\n")
+    assert agents("plan", "apply", plan).code == 3
+    rolled = agents("plan", "rollback", plan, "1")
+    assert f"agents plan resume {plan}" in rolled.err
+    assert "blocked" in rolled.out
+    refused = agents("plan", "apply", plan)
+    assert "nothing to apply" in refused.err
+    assert f"agents plan resume {plan}" in refused.err
+    assert f"agents plan resume {plan}" in agents("plan", "show", plan).out
+    resumed = agents("plan", "resume", plan)
+    assert "step 1 of 1: replace" in resumed.err
+    assert "+color = 1" in agents("plan", "diff", plan).out
+
+
 def test_a_failed_action_does_not_end_the_round(agents: Agents, repository: Path) -> None:
     agents(*REPLACE, "--review")
     agents(*OTHER, "--review")
