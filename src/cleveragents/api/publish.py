@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from cleveragents.access.model.project import remote_of
 from cleveragents.api.plans.summary import EXAMPLE_PLAN
 from cleveragents.api.views import shown, view, view_of
 from cleveragents.core.errors import (
@@ -24,6 +25,7 @@ from cleveragents.core.errors import (
     ResultChanged,
 )
 from cleveragents.core.text.redaction import redact_text
+from cleveragents.plans.model.plan import PlanState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +41,7 @@ __all__ = [
     "PublishTarget",
     "PublishView",
     "ensure_repository",
+    "ensure_unapplied",
     "publish_directory",
     "publish_remote",
     "repository_at",
@@ -105,6 +108,18 @@ def ensure_repository(plan: Plan) -> Path:
     return directory
 
 
+def ensure_unapplied(plan: Plan | PlanView, commit: str | None) -> None:
+    """Raise `PlanError` for an applied plan, which git publishes. `commit` is the commit of the apply."""
+    if plan.state is not PlanState.APPLIED:
+        return
+    how = "to publish your files, commit them on a new branch and push it with git"
+    if commit is not None:
+        how = f"the commit is {commit}; to publish it, push that commit with git"
+    if remote_of(plan.resource) is not None:
+        how = f"the result is pushed{'' if commit is None else f' as commit {commit}'}"
+    raise PlanError(plan.id, f"cannot publish: already applied; {how}")
+
+
 def publish_directory(
     container: Container, plan: Plan, view: PlanView, target: PublishTarget, *, message: str
 ) -> Mapping[str, JsonValue]:
@@ -163,6 +178,7 @@ def publish_remote(plans: Plans, plan_id: str, branch: str | None, message: str 
     if plan.branch is None or not marked:
         problem = "a server does not push from its own directories; publish the plan on the server's machine"
         raise RequestRefused(problem, "plan_id")
+    ensure_unapplied(plan, None if plan.last_apply is None else plan.last_apply.commit)
     name = (branch or BRANCH).replace("{plan}", plan.id)
     if name == base:  # guard: a result reaches the default branch by a pull request only
         raise RequestRefused(f"{name} is the branch of the resource; choose another name", "branch")

@@ -67,6 +67,20 @@ def test_a_result_is_pushed_and_a_pull_request_opened(
     assert "plan.published" in agents("events", "tail").out
 
 
+@pytest.mark.parametrize("committed", [False, True])
+def test_an_applied_plan_is_published_with_git(
+    agents: Agents, repository: Path, remote: Path, committed: bool
+) -> None:
+    plan = agents(*REPLACE, "--review").id
+    assert agents("plan", "apply", plan, *(["--commit", "Paint"] if committed else [])).code == 0
+    refused = agents("plan", "publish", plan)
+    said = " ".join(refused.err.split())
+    assert (refused.code, "plan undo" in said) == (2, False)
+    how = "push that commit" if committed else "commit them on a new branch and push it with git"
+    assert "cannot publish: already applied" in said
+    assert how in said
+
+
 def test_a_plain_directory_is_not_published(
     agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -362,6 +362,7 @@ class LocalPlans:
             PublishTarget,
             PublishView,
             ensure_repository,
+            ensure_unapplied,
             publish_directory,
             publish_remote,
         )
@@ -372,6 +373,8 @@ class LocalPlans:
         if remote_of(plan.resource) is not None or self._by is not None:
             return publish_remote(self, plan.id, branch, message)
         ensure_repository(plan)
+        last = self._parts.applier.last_of_plan(plan.id)
+        ensure_unapplied(plan, None if last is None else last.commit)
         with self._decision(plan_id) as plan:
             plan = ensure_applicable(self._container, plan.id, message="")
             view = self._view(plan)
