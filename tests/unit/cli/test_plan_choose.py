@@ -201,7 +201,8 @@ def test_a_round_of_decisions_shows_skips_and_ends(agents: Agents, repository: P
     for _ in range(3):
         agents(*REPLACE, "--review")
     listed = agents("plan", "review")
-    assert (listed.code, "3 plans of this repository to review; pass one as PLAN:" in listed.err) == (2, True)
+    assert listed.code == 3
+    assert "3 plans of this repository to review, but no terminal to ask in; pass one as PLAN" in listed.err
     # A wrong key, the diff, a discard that is not confirmed, not now; then the input ends.
     ended = agents("plan", "review", typed="xdrnn")
     assert ended.code == 0, ended.err
@@ -277,6 +278,19 @@ def test_a_blocked_plan_that_was_rolled_back_is_resumed(agents: Agents, reposito
     assert "+color = 1" in agents("plan", "diff", plan).out
 
 
+def test_an_undo_below_a_later_plan_names_that_plan(agents: Agents, repository: Path) -> None:
+    plan = agents(*REPLACE, "--yes").id
+    more = ("--arg", "pattern=color", "--arg", "replacement=hue")
+    later = agents("run", "--action", "builtin/replace", *more, "--yes").id
+    refused = agents("plan", "undo", plan)
+    assert refused.code == 3
+    assert "your edits" not in refused.err
+    assert f"Undo the later plan first: agents plan undo {later}" in " ".join(refused.err.split())
+    assert agents("plan", "undo", later).code == 0
+    assert agents("plan", "undo", plan).code == 0
+    assert git(repository, "status", "--short") == ""
+
+
 def test_a_failed_action_does_not_end_the_round(agents: Agents, repository: Path) -> None:
     agents(*REPLACE, "--review")
     agents(*OTHER, "--review")
@@ -289,7 +303,9 @@ def test_a_failed_action_does_not_end_the_round(agents: Agents, repository: Path
 
 def test_denied_plans_and_one_named_plan_are_decided(agents: Agents) -> None:
     ran = agents(*REPLACE, "--profile", "manual").id
-    assert "pass PATHS, or --changeset" in agents("plan", "review", ran).err
+    refused = agents("plan", "review", ran)
+    assert (refused.code, "no terminal to ask in" in refused.err) == (3, True)
+    assert f"agents plan approve {ran}" in refused.err
     assert "need a PLAN" in agents("plan", "review", "--changeset", ran).err
     ended = agents("plan", "review", ran, typed="n")
     assert "Approve? [y]es, [n]o, [s]kip, [q]uit: n\n" in ended.err
