@@ -249,7 +249,7 @@ class PlanActions:
 
     def _apply(self, plan: PlanView) -> DialogQuestion:
         tree = self._seen or plan.tree
-        if tree != plan.tree:  # guard: the dialog would describe a result whose diff was not seen
+        if plan.tree not in (None, tree):  # guard: the dialog would describe a result whose diff was not seen
             raise ResultChanged(plan.id)
 
         def act(values: Values, tell: Tell) -> str:

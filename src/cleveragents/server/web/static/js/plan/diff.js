@@ -22,7 +22,7 @@ const HUNK = /, the hunk at lines \d+-\d+(: decide again, the file changed)?$/;
 
 export function Diff({ plan, rev, asking, setSeen }) {
   const load = useRead(`/plans/${plan.id}/diff`, rev);
-  useSeen(load, setSeen, asking);
+  useSeen({ ...load, rev }, setSeen, asking);
   const comments = useComments(plan, rev).data || NONE;
   return html`<div>
     ${plan.review_problem && html`<p class="p-warn">${plan.review_problem}</p>`}
@@ -33,7 +33,7 @@ export function Diff({ plan, rev, asking, setSeen }) {
 
 // Remembers which result is shown, because an apply takes no other one. A change that is not the user's own verdict is
 // announced: part of the old diff may have been read.
-function useSeen({ data, at }, setSeen, asking) {
+function useSeen({ data, at, error, rev }, setSeen, asking) {
   const before = useRef(null);
   const judged = useRef(false);
   judged.current ||= asking.busy === "review";
@@ -45,6 +45,9 @@ function useSeen({ data, at }, setSeen, asking) {
     before.current = data.tree;
     setSeen({ tree: data.tree, at });
   }, [data, at]);
+  useEffect(() => {
+    if (error) setSeen((now) => ({ tree: now?.tree, at: rev })); // no new diff: an apply is still possible
+  }, [error, rev]);
 }
 
 // The files of the diff, including the files left out.
