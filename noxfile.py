@@ -270,7 +270,7 @@ def _explored_by(version: str) -> str:
 
 
 def _rest() -> Iterator[list[str]]:
-    """Yield long suites first, and waiting suites beside computing ones, so that no core is idle at the end."""
+    """Yield long suites first, and waiting suites beside computing ones, so that no core is idle."""
     yield from (_crash(), _suite(PYTHON, PRIMARY, _races(PRIMARY), workers=2), _browser())
     yield from (*_robot(), *_bdd())
     yield from COVERAGE

@@ -46,13 +46,14 @@ def drive(
     *,
     size: tuple[int, int] = (100, 30),
     notice: str = "",
+    notifications: bool = False,
 ) -> None:
     """Run the app without a terminal, and `play` on it."""
 
     async def run() -> None:
         files = ["src/paint.py", "README.md"]
         app = TerminalApp(client, ConversationRequest(repository="."), lambda: files, notice=notice)
-        async with app.run_test(size=size) as pilot:
+        async with app.run_test(size=size, notifications=notifications) as pilot:
             await play(pilot, app)
 
     asyncio.run(run())

@@ -60,6 +60,7 @@ def test_a_wrong_token_is_refused_beside_the_field_and_the_right_one_lets_in(ben
     field = page.get_by_label("Token")
     expect(field).to_be_focused()
     field.fill("agents_sk_nothing")
+    expect(page.get_by_role("main")).to_contain_text("agents user token admin")
     page.get_by_role("button", name="Log in").click()
     expect(field).to_have_accessible_description(re.compile("Invalid token"))
     field.fill(bench.token)

@@ -80,6 +80,24 @@ def test_a_pending_call_is_approved_on_the_page(
     ]
 
 
+def test_a_result_that_changed_after_its_diff_was_shown_is_not_applied(
+    bench: PlanPageBench, ids: dict[str, str], page: Page
+) -> None:
+    plan_id = ids["discount"]
+    bench.wait(plan_id, "execute", "complete")
+    bench.go(page, plan_id, "diff")
+    expect(page.get_by_role("region", name="prices.sh")).to_be_visible()
+    page.get_by_role("tab", name="Checks").click()
+    assert bench.api.post(f"/plans/{plan_id}/review", json={"reject": ["prices.sh"]}).status_code < 300
+    expect(page.get_by_role("tab", name="Diff")).to_contain_text("1")
+    press(page, "Apply", "Apply")
+    expect(page.get_by_text("Nothing was applied")).to_be_visible(timeout=20_000)
+    expect(page.locator(".p-totals")).to_contain_text("1 left out")
+    assert bench.account(plan_id)["state"] == "complete"
+    assert bench.api.post(f"/plans/{plan_id}/review", json={"accept": ["prices.sh"]}).status_code < 300
+    expect(page.get_by_text("The result has changed")).to_be_visible(timeout=20_000)
+
+
 def test_a_file_that_is_left_out_by_a_key_is_not_applied(
     bench: PlanPageBench, ids: dict[str, str], page: Page
 ) -> None:

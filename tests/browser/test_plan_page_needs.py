@@ -130,9 +130,10 @@ def test_a_result_that_changes_below_the_dialog_is_not_applied(bench: PlanPageBe
     assert bench.api.post(f"/plans/{plan_id}/review", json={"reject": ["one"]}).status_code == 200
     expect(dialog).to_contain_text("Merge 1 changed file")  # the page knows, the person may not
     dialog.get_by_role("button", name="Apply", exact=True).click()
-    expect(dialog).to_contain_text("has changed since you saw it")
+    expect(page.get_by_text("Nothing was applied")).to_be_visible()
+    expect(dialog).to_have_count(0)
+    expect(page.get_by_role("region", name="two")).to_be_visible()  # the new diff
     assert bench.sample.text("two") is None
-    page.keyboard.press("Escape")
     actions.get_by_role("button", name="Apply").click()
     dialog.get_by_role("button", name="Apply", exact=True).click()
     expect(page.locator(".p-state")).to_contain_text("applied")

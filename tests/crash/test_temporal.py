@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 from temporalio.client import Client
 
-from cleveragents.api.plans.changes import changes_of
+from cleveragents.api.plans.changes import found_changes
 from cleveragents.api.plans.create import PlanSpec, requested_plan
 from cleveragents.api.plans.details import fields_of
 from cleveragents.app.container import Container
@@ -221,7 +221,7 @@ def test_a_worker_that_lost_its_lease_is_refused(world: World) -> None:
     done = (Phase.EXECUTE, PlanState.COMPLETE)
     world.until(lambda: world.at(plan).phase_state == done, "the plan is done")
     world.until(lambda: "job.lease_lost" in world.said, "the one that slept knows")
-    changes = [(row["path"], row["change"]) for row in changes_of(world.parts, world.at(plan))]
+    changes = [(row["path"], row["change"]) for row in found_changes(world.parts, world.at(plan)).rows]
     assert changes == [("done.txt", "created")]
 
 

@@ -30,6 +30,8 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "claim.stamp",
     ),
     ("app/remote_parts.py", "may still use are not deleted"): ("known - used", "known"),
+    ("api/plans/diffs.py", "come from one read"): ("found.read or ", ""),
+    ("plans/conflicts/resolution.py", "edits decide no other conflict"): (" if one.marked", ""),
     ("api/plans/details.py", "remote or not"): (
         "except (RemoteUnreachable, SandboxRefused) as away:",
         "except ZeroDivisionError as away:",

@@ -122,6 +122,7 @@ class _AsyncPlans:
         remote: str | None = ...,
         message: str | None = ...,
         with_commits: bool = ...,
+        confirm: Callable[[str], bool] | None = ...,
     ) -> PublishView: ...
     async def discard(self, plan_id: str, *, version: int | None = ...) -> PlanView: ...
     async def review(

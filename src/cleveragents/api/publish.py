@@ -13,13 +13,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from cleveragents.access.model.project import remote_of
 from cleveragents.api.plans.summary import EXAMPLE_PLAN
 from cleveragents.api.views import shown, view, view_of
-from cleveragents.core.errors import GitFailed, NeedsHuman, PlanError, Remedy, RequestRefused
+from cleveragents.core.errors import (
+    GitFailed,
+    NeedsHuman,
+    PlanError,
+    Remedy,
+    RequestRefused,
+    ResultChanged,
+)
 from cleveragents.core.text.redaction import redact_text
+from cleveragents.plans.model.plan import PlanState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cleveragents.api.plans.client import Plans
     from cleveragents.api.plans.views import PlanView
@@ -32,6 +41,7 @@ __all__ = [
     "PublishTarget",
     "PublishView",
     "ensure_repository",
+    "ensure_unapplied",
     "publish_directory",
     "publish_remote",
     "repository_at",
@@ -77,12 +87,13 @@ class _Remote:
 @dataclass(frozen=True, slots=True)
 class PublishTarget:
     """The new branch and the git remote of a publish, as the user names them, and whether commits of the user
-    that the remote does not have may be pushed.
+    that the remote does not have may be pushed; `confirm` asks about them.
     """
 
     branch: str | None = None
     remote: str | None = None
     with_commits: bool = False
+    confirm: Callable[[str], bool] | None = None
 
 
 def ensure_repository(plan: Plan) -> Path:
@@ -97,6 +108,18 @@ def ensure_repository(plan: Plan) -> Path:
     return directory
 
 
+def ensure_unapplied(plan: Plan | PlanView, commit: str | None) -> None:
+    """Raise `PlanError` for an applied plan, which git publishes. `commit` is the commit of the apply."""
+    if plan.state is not PlanState.APPLIED:
+        return
+    how = "to publish your files, commit them on a new branch and push it with git"
+    if commit is not None:
+        how = f"the commit is {commit}; to publish it, push that commit with git"
+    if remote_of(plan.resource) is not None:
+        how = f"the result is pushed{'' if commit is None else f' as commit {commit}'}"
+    raise PlanError(plan.id, f"cannot publish: already applied; {how}")
+
+
 def publish_directory(
     container: Container, plan: Plan, view: PlanView, target: PublishTarget, *, message: str
 ) -> Mapping[str, JsonValue]:
@@ -105,7 +128,7 @@ def publish_directory(
 
     Raises `PlanError` without a remote, or if the branch belongs to others or git fails; `RequestRefused` for
     the default branch; `NeedsHuman` if the push would include commits of the user and the target does not
-    allow that; `InvalidName`; the errors of an apply.
+    allow that; `ResultChanged` if the result changes during `confirm`; `InvalidName`; the errors of an apply.
     """
     from cleveragents.access.model.project import new_branch
     from cleveragents.api.plans.changes import commit_message
@@ -133,7 +156,11 @@ def publish_directory(
     if found.existing and content and git.content(found.existing) == content:
         return row | {"commit": found.existing, "unchanged": True}
     if not target.with_commits:  # guard: a commit that the user has not pushed may be private
-        _ensure_pushed(plan.id, found.name, git.unpushed(found, commit))
+        _ensure_pushed(plan.id, found.name, git.unpushed(found, commit), target.confirm)
+        # The commit is pushed as it was confirmed, even if HEAD has moved since.
+        now = parts.result.tree(plan, parts.sandboxes.open(plan.id))
+        if now != view.tree:  # guard: another result was confirmed
+            raise ResultChanged(plan.id)
     git.push(found, ref, commit)
     _record(container, plan, {"branch": name, "remote": found.name, "commit": commit})
     return row | {"commit": commit}
@@ -151,6 +178,7 @@ def publish_remote(plans: Plans, plan_id: str, branch: str | None, message: str 
     if plan.branch is None or not marked:
         problem = "a server does not push from its own directories; publish the plan on the server's machine"
         raise RequestRefused(problem, "plan_id")
+    ensure_unapplied(plan, None if plan.last_apply is None else plan.last_apply.commit)
     name = (branch or BRANCH).replace("{plan}", plan.id)
     if name == base:  # guard: a result reaches the default branch by a pull request only
         raise RequestRefused(f"{name} is the branch of the resource; choose another name", "branch")
@@ -199,8 +227,12 @@ def _without_password(url: str) -> str:
     return redact_text(re.sub(r"(?<=://)[^@/]*@", "", url))
 
 
-def _ensure_pushed(plan_id: str, remote: str, unpushed: Sequence[str]) -> None:
-    """Raise `NeedsHuman` if there are commits of the user that the remote does not have."""
+def _ensure_pushed(
+    plan_id: str, remote: str, unpushed: Sequence[str], confirm: Callable[[str], bool] | None
+) -> None:
+    """Raise `NeedsHuman` if there are commits of the user that the remote does not have, unless they are
+    confirmed.
+    """
     if not unpushed:
         return
     count, named = len(unpushed), ", ".join(unpushed[:_MOST_NAMED])
@@ -208,7 +240,8 @@ def _ensure_pushed(plan_id: str, remote: str, unpushed: Sequence[str]) -> None:
     more = ", …" if count > _MOST_NAMED else ""
     include = Remedy("plan.publish", plan_id, {"with_commits": True}, "Push them with the result")
     what = redact_text(f"{remote} does not have {commits} of yours ({named}{more})")
-    raise NeedsHuman(plan_id, what, (include,))
+    if confirm is None or not confirm(what):
+        raise NeedsHuman(plan_id, what, (include,))
 
 
 def _record(container: Container, plan: Plan, facts: dict[str, JsonValue]) -> None:

@@ -22,7 +22,15 @@ from msgspec.structs import replace
 from cleveragents.apply.journal import PREPARED, STAGING, ApplyJournal, Conclusion
 from cleveragents.apply.lock import resource_lock, try_resource_lock
 from cleveragents.apply.merge import MergeResult, states_in
-from cleveragents.apply.ports import USUAL, ApplyOptions, ApplyRecord, FileConflict, Preparation, Recovered
+from cleveragents.apply.ports import (
+    BY_PLAN,
+    USUAL,
+    ApplyOptions,
+    ApplyRecord,
+    FileConflict,
+    Preparation,
+    Recovered,
+)
 from cleveragents.apply.preparation import ApplyEngine, MergeInput, TreePreparation
 from cleveragents.apply.recovery import Recovery
 from cleveragents.apply.target import ApplyTarget, git_directory_of
@@ -195,7 +203,7 @@ def blamed(
     for conflict in merge.conflicts:
         state, author = left.get(conflict.path, (None, plan_id))
         by_plan = author != plan_id and present.get(conflict.path) == state
-        found.append(replace(conflict, cause=conflict.cause or (f"plan {author}" if by_plan else "you")))
+        found.append(replace(conflict, cause=conflict.cause or (f"{BY_PLAN}{author}" if by_plan else "you")))
     return tuple(found)
 
 

@@ -14,6 +14,7 @@ from cleveragents.processes.ports import StopSignal
 from cleveragents.sandboxes.git_sandbox import Sandbox
 
 __all__ = [
+    "BY_PLAN",
     "USUAL",
     "Applied",
     "Applier",
@@ -44,6 +45,10 @@ _ONE_SIDED = {
 }
 
 
+BY_PLAN = "plan "
+"""The beginning of a cause that is a plan."""
+
+
 class FileConflict(Struct, frozen=True):
     """A file with conflicting changes. `hunks` shows each conflict with both sides, as text; `cause` names
     the author of the other change: the user, or a plan that was applied before.
@@ -53,6 +58,11 @@ class FileConflict(Struct, frozen=True):
     kind: str
     hunks: tuple[str, ...] = ()
     cause: str = ""
+
+    @property
+    def author(self) -> str | None:
+        """The id of the plan that made the other change; None for a change of the user."""
+        return self.cause.removeprefix(BY_PLAN) if self.cause.startswith(BY_PLAN) else None
 
     def __str__(self) -> str:
         what = _ONE_SIDED.get(self.kind) or _WORDS.get(self.kind, self.kind)

@@ -48,7 +48,7 @@ MOST_TURNS = 1_000
 MOST_CONVERSATIONS = 10_000
 """The most conversations of a user in a project."""
 MOST_STORED_BYTES = 500_000_000
-"""The most bytes of all attachments that a project stores, for questions that are not answered yet."""
+"""The most bytes of the attachments of a user in a project, for questions that are not answered yet."""
 _TITLE_CHARACTERS = 80
 _RECENT_TURNS = 4
 

@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     RowMapping,
     Select,
@@ -132,7 +133,7 @@ class SqlConversationStore:
         """Store a copy of the conversation up to a turn, or up to the last ended turn, and return it. A
         running turn is not copied, and plans stay with the source. The copy has the limits of the source.
 
-        Raises `UnknownConversation`; `RequestRefused` if there is no such turn, or if the project has no room
+        Raises `UnknownConversation`; `RequestRefused` if there is no such turn, or if the user has no room
         for its attachments; `RequestUnderWay`.
         """
 
@@ -167,7 +168,7 @@ class SqlConversationStore:
                 connection.execute(insert(conversation_turns), [_turn_row(one) for one in copies])
                 _copy_attachments(connection, source.id, made.id, last)
                 if any(one.attachments for one in kept):
-                    _ensure_stored_room(connection, made.project)
+                    _ensure_stored_room(connection, made)
             return made
 
         return self._database.write(unit)
@@ -242,7 +243,7 @@ class SqlConversationStore:
 
         If a turn of another owner runs, `abandoned` must be its lease, which the caller found abandoned; that
         turn is then marked as interrupted. Otherwise raises `ConversationBusy`; `RequestRefused` if the
-        conversation has too many turns, or if the project has no room for the attachments.
+        conversation has too many turns, or if its user has no room for the attachments.
         """
 
         def unit(connection: Connection) -> Conversation:
@@ -269,7 +270,7 @@ class SqlConversationStore:
             _drop_contents(connection, held.id)  # only the last turn can be continued
             _add_attachments(connection, turn, new.attachments)
             if new.attachments:
-                _ensure_stored_room(connection, held.project)
+                _ensure_stored_room(connection, held)
             title = held.title or title_of(new.question)
             _change(connection, held.id, turns=number, title=title)
             self._tell(connection, EventType.TURN_STARTED, held, now, turn=number)
@@ -538,24 +539,33 @@ class SqlConversationStore:
 
 def _ensure_room(connection: Connection, made: Conversation) -> None:
     """Raise `RequestRefused` if the user has too many conversations in the project."""
-    table = conversations.c
-    theirs = table.created_by.is_(None) if made.created_by is None else table.created_by == made.created_by
-    count = select(func.count()).select_from(conversations).where(table.project == made.project, theirs)
+    count = select(func.count()).select_from(conversations).where(*_of_user(made))
     if (connection.execute(count).scalar() or 0) >= MOST_CONVERSATIONS:  # guard: bounded state
         whose = "you have" if made.created_by is None else f"{made.created_by} has"
         problem = f"{whose} {MOST_CONVERSATIONS:,} sessions in project {made.project}, the most; delete some"
         raise RequestRefused(problem, "project")
 
 
-def _ensure_stored_room(connection: Connection, project: str) -> None:
-    """Raise `RequestRefused` if the attachments of the project, with those just added, are too large."""
+def _of_user(one: Conversation) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """Return the conditions for the conversations of the same user in the same project."""
+    table = conversations.c
+    theirs = table.created_by.is_(None) if one.created_by is None else table.created_by == one.created_by
+    return table.project == one.project, theirs
+
+
+def _ensure_stored_room(connection: Connection, held: Conversation) -> None:
+    """Raise `RequestRefused` if the attachments of the user in the project, with those just added, are too
+    large.
+    """
     table = conversation_attachments.c
-    ours = select(conversations.c.id).where(conversations.c.project == project)
+    ours = select(conversations.c.id).where(*_of_user(held))
     stored = table.conversation_id.in_(ours), table.content.is_not(None)
     total = connection.execute(select(func.sum(table.bytes)).where(*stored)).scalar() or 0
     # guard: bounded state. The transaction is rolled back, with the added files.
     if total > MOST_STORED_BYTES:
-        limit = f"project {project} would store more than {MOST_STORED_BYTES:,} bytes of attachments"
+        whose = held.created_by or "you"
+        most = f"{MOST_STORED_BYTES:,} bytes of attachments in project {held.project}"
+        limit = f"{whose} would store more than {most}"
         problem = f"{limit}; continue or delete sessions whose last message has no answer"
         raise RequestRefused(problem, "attachments")
 

@@ -278,7 +278,9 @@ def ensure_no_conflict(plan_id: str, conflicts: Sequence[FileConflict], wanted: 
     """Raise `ApplyConflict` if there is a conflict."""
     if conflicts:
         details = "\n".join(map(str, conflicts))
-        raise ApplyConflict(plan_id, tuple(conflict.path for conflict in conflicts), details, wanted)
+        later = dict.fromkeys(one.author for one in conflicts if wanted == "undone" and one.author)
+        first = tuple(Remedy("plan.undo", author, text="Undo the later plan first") for author in later)
+        raise ApplyConflict(plan_id, tuple(conflict.path for conflict in conflicts), details, wanted, first)
 
 
 def _in_the_way(error: BaseException) -> JsonValue:

@@ -55,6 +55,8 @@ from cleveragents.core.errors import NeedsHuman, PlanError, Remedy, SandboxRefus
 from cleveragents.core.text.control_characters import shown
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.model.correction import RETRY, ROLLBACK, taken_back_of
+from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.strategy import Strategy
 
 if TYPE_CHECKING:
     from cleveragents.core.clock import Clock
@@ -63,13 +65,14 @@ if TYPE_CHECKING:
     from cleveragents.plans.store.sql_plan_records import SqlCallStore, SqlReviewStore
     from cleveragents.sandboxes.git_sandbox import Sandbox
 
-__all__ = ["REREAD", "PlanHistory", "PlanResult", "named", "restore_states", "seconds_of_tree"]
+__all__ = ["REREAD", "PlanHistory", "PlanResult", "ResultRead", "named", "restore_states", "seconds_of_tree"]
 
 
 REREAD = "reread"
 """The tool of the calls that record edits of a person."""
 _MERGES_AND_REWRITES = frozenset({MERGE, REBASE, RESOLVE, RETRY, ROLLBACK})
 _NAMED = 5
+_FINISHED = ((Phase.EXECUTE, PlanState.COMPLETE), (Phase.APPLY, PlanState.CONSTRAINED))
 
 _SILENCE = timedelta(seconds=15)
 """How long a worker may be silent before other workers take it for dead."""
@@ -199,6 +202,18 @@ class PlanHistory:
         """
         return _with_reverted(self._calls.of_tools(plan_id, _MERGES_AND_REWRITES))
 
+    def is_rolled_back(self, plan: Plan) -> bool:
+        """Return whether a rollback undid the last calls of a finished plan, so that a resume repeats them.
+        A correction undoes calls too, and continues by itself. The calls of a withdrawn revision are not
+        repeated.
+        """
+        if plan.phase_state not in _FINISHED:
+            return False
+        last = Strategy.from_json(plan.strategy).restored
+        made = [call for call in self.calls(plan.id) if call.step is not None]
+        made = [call for call in made if last is None or call.number <= last]
+        return bool(made) and made[-1].state is CallState.REVERTED
+
     def open_calls(self, plan_id: str) -> Sequence[ToolCall]:
         """Return the calls that are running, or were running when their run was interrupted."""
         return [call for call in self.calls(plan_id) if call.is_open]
@@ -274,6 +289,43 @@ def _between(one: Mapping[str, Difference], other: Mapping[str, Difference]) -> 
     return steps
 
 
+class ResultRead(Struct, frozen=True):
+    """The records of a result, from one read. Everything that is computed from it belongs to one result.
+
+    `base` is the tree that the changes start from, and `drift` the states in which it differs from the base
+    of the sandbox.
+    """
+
+    plan_id: str
+    sandbox: Sandbox
+    base: str
+    changes: Sequence[RecordedChange]
+    drift: Mapping[str, FileState | None]
+    reviews: Sequence[Review]
+
+    def states(self, *, every_hunk: bool = False) -> dict[str, FileState | None]:
+        """Return the states as `PlanResult.states`. Raises `PlanError`."""
+        sandbox = self.sandbox
+        states = accepted_states(self.plan_id, self.changes, self.reviews, sandbox.merge_content)
+        rejected = [] if every_hunk else rejected_hunks(self.reviews)
+        if rejected:
+            base = sandbox.base_states({hunk.path for hunk in rejected}, self.base)
+            states = without_hunks(states, base, rejected, sandbox.content, sandbox.keep_content)
+        return {**self.drift, **states}
+
+    def hunks_left_out(self) -> list[HunkId]:
+        """Return the hunks that were left out, without lapsed verdicts. Raises `PlanError`."""
+        rejected = rejected_hunks(self.reviews)
+        return present_hunks(rejected, *self.files_of(rejected)) if rejected else []
+
+    def files_of(
+        self, hunks: Iterable[HunkId]
+    ) -> tuple[Mapping[str, FileState | None], Mapping[str, FileState | None]]:
+        """Return the states of the result with every hunk, and the base of the files of these hunks."""
+        base = self.sandbox.base_states({hunk.path for hunk in hunks}, self.base)
+        return self.states(every_hunk=True), base
+
+
 class PlanResult(Struct, frozen=True):
     """Computes results from records; reads file contents from the sandbox's object store. Stateless."""
 
@@ -288,30 +340,21 @@ class PlanResult(Struct, frozen=True):
         This includes the changes of the repository up to the last rebase; with `every_hunk`, also the hunks
         that were left out. Raises `PlanError`.
         """
-        reviews = self.reviews.of_plan(plan.id)
-        changes, drift = self._changes_and_drift(plan, sandbox)
-        states = accepted_states(plan.id, changes, reviews, sandbox.merge_content)
-        rejected = [] if every_hunk else rejected_hunks(reviews)
-        if rejected:
-            base = sandbox.base_states({hunk.path for hunk in rejected}, self.base(plan, sandbox))
-            states = without_hunks(states, base, rejected, sandbox.content, sandbox.keep_content)
-        return drift | states
+        return self.read(plan, sandbox).states(every_hunk=every_hunk)
 
-    def _changes_and_drift(
-        self, plan: Plan, sandbox: Sandbox
-    ) -> tuple[Sequence[RecordedChange], dict[str, FileState | None]]:
-        """Return the changes since the base of the plan, and the states in which that base differs from the
-        base of the sandbox.
-        """
-        rebase = last_rebase(self.history.merge_calls(plan.id))
+    def read(self, plan: Plan, sandbox: Sandbox) -> ResultRead:
+        """Read the records of the result."""
+        reviews, history = self.reviews.of_plan(plan.id), self.history
+        rebase = last_rebase(history.merge_calls(plan.id))
         if rebase is None:
-            return self.history.changes(plan.id), {}
+            return ResultRead(plan.id, sandbox, sandbox.base, history.changes(plan.id), {}, reviews)
         outcome, changeset = MergeOutcome.of_call(rebase), str(rebase.changeset_id)
         drift = {path: step.after for path, step in sandbox.changes_of(outcome.theirs).items()}
         # The changes before the rebase count as one, made on its new base; reviews of them are in its tree.
         own = entries_between(sandbox.changes_of(outcome.tree, outcome.theirs))
         changes = [RecordedChange(changeset, number, entry) for number, entry in enumerate(own, start=1)]
-        return [*changes, *self.history.changes(plan.id, after=changeset)], drift
+        changes += history.changes(plan.id, after=changeset)
+        return ResultRead(plan.id, sandbox, outcome.theirs, changes, drift, reviews)
 
     def base(self, plan: Plan, sandbox: Sandbox) -> str:
         """Return the tree that the changes of the result start from."""
@@ -319,8 +362,7 @@ class PlanResult(Struct, frozen=True):
 
     def hunks_left_out(self, plan: Plan, sandbox: Sandbox) -> list[HunkId]:
         """Return the hunks that were left out, without lapsed verdicts. Raises `PlanError`."""
-        rejected = rejected_hunks(self.reviews.of_plan(plan.id))
-        return present_hunks(rejected, *self._files_of(plan, sandbox, rejected)) if rejected else []
+        return self.read(plan, sandbox).hunks_left_out()
 
     def rejected(self, plan: Plan) -> tuple[str, ...]:
         """Return the ids of all hunks that were left out."""
@@ -330,21 +372,13 @@ class PlanResult(Struct, frozen=True):
         """Return the hunks that were left out before their file changed, and that need a new verdict. Raises
         `PlanError`.
         """
-        reviews = self.reviews.of_plan(plan.id)
-        rejected = rejected_hunks(reviews)
+        rejected = rejected_hunks(self.reviews.of_plan(plan.id))
         if not rejected:
             return []
-        rebase = last_rebase(self.history.merge_calls(plan.id))
+        read, rebase = self.read(plan, sandbox), last_rebase(self.history.merge_calls(plan.id))
         gone = () if rebase is None else MergeOutcome.of_call(rebase).left_out
-        lapsed = lapsed_hunks(reviews, *self._files_of(plan, sandbox, rejected))
+        lapsed = lapsed_hunks(read.reviews, *read.files_of(rejected_hunks(read.reviews)))
         return [hunk for hunk in lapsed if hunk.digest not in gone]
-
-    def _files_of(
-        self, plan: Plan, sandbox: Sandbox, hunks: Iterable[HunkId]
-    ) -> tuple[Mapping[str, FileState | None], Mapping[str, FileState | None]]:
-        """Return the states of the result with every hunk, and the base of the files of these hunks."""
-        base = sandbox.base_states({hunk.path for hunk in hunks}, self.base(plan, sandbox))
-        return self.states(plan, sandbox, every_hunk=True), base
 
     def ensure_decided(self, plan: Plan, sandbox: Sandbox) -> None:
         """Raise `NeedsHuman` if a hunk was left out, its file changed afterwards, and there is no new

@@ -109,7 +109,7 @@ class PlanLifecycle(Struct, frozen=True):
                 plan.id,
                 f"already {status_word(plan)}, which is final; start a new plan",
             )
-        if plan.phase is Phase.APPLY:
+        if plan.phase is Phase.APPLY and not self.sandbox_edits.history.is_rolled_back(plan):
             again = Remedy("plan.apply", plan.id, text="Apply the plan again")
             problem = f"{status_word(plan)}; an apply cannot be resumed"
             raise PlanError(plan.id, problem, (again,))
@@ -143,7 +143,9 @@ class PlanLifecycle(Struct, frozen=True):
     def _queued_anew(self, plan: Plan, model: str | None, parked: Job | None) -> Plan:
         """Queue a new job for the plan and end the `parked` job that waited for a usage limit, if any."""
         try:
-            queued = self.queue(plan, resume_payload(model))
+            # A blocked plan that was rolled back executes again.
+            wanted = (Phase.EXECUTE, PlanState.QUEUED) if plan.phase is Phase.APPLY else None
+            queued = self.queue(plan, resume_payload(model), wanted=wanted)
         except StalePlan:
             stored = self.plans.get(plan.id)
             if parked is None or stored.job_id != parked.id or not stored.state.running:

@@ -28,7 +28,13 @@ from acp.exceptions import RequestError
 from cleveragents import __version__
 from cleveragents.api.conversations.client import ConversationRequest
 from cleveragents.api.plans.request import Limits
-from cleveragents.core.errors import CleverAgentsError, Fault, InvalidRequest, RequestRefused
+from cleveragents.core.errors import (
+    CleverAgentsError,
+    Fault,
+    InvalidRequest,
+    RequestRefused,
+    ResultChanged,
+)
 from cleveragents.core.text.redaction import redact_known_text, redact_text
 from cleveragents.protocols.acp_updates import call_update, changed_files, goal_in, phases_of, report_of
 from cleveragents.protocols.agent_requests import only_resource
@@ -38,6 +44,7 @@ if TYPE_CHECKING:
 
     from cleveragents.api.client import Client
     from cleveragents.api.conversations.client import ConversationView
+    from cleveragents.api.plans.client import Plans
     from cleveragents.api.plans.detail_views import OutputView
     from cleveragents.api.plans.views import PlanView
 
@@ -399,7 +406,7 @@ class PlanAgent:
     async def _applied(self, session: _Session, plan: PlanView) -> None:
         shown = await _asked(changed_files, self._client, plan, session.root)
         update = helpers.start_tool_call(
-            f"{plan.id}-apply-{plan.version}",
+            f"{plan.id}-apply-{plan.version}-{plan.tree}",
             f"Apply {plan.files_changed} changed files",
             kind="edit",
             status="pending",
@@ -410,8 +417,11 @@ class PlanAgent:
         if chosen != "apply":  # guard: only a person applies
             await self._say(session.id, "Not applied. Send changes that you want, or /apply.")
             return
-        # Only the result that the person saw.
-        done = await _asked(self._client.plans.apply, plan.id, version=plan.version, tree=plan.tree)
+        done = await _asked(_applied_as_seen, self._client.plans, plan)
+        if done is None:
+            await self._say(session.id, "Nothing was applied: the result changed after you saw it.")
+            await self._applied(session, await _asked(self._client.plans.get, plan.id))
+            return
         await self._say(session.id, f"Plan `{plan.id}`: {done.meaning}.")
 
     async def _permitted(
@@ -485,6 +495,14 @@ class _Calls:
                     self._ended = call.number
             after = page.next
         return updates
+
+
+def _applied_as_seen(plans: Plans, plan: PlanView) -> PlanView | None:
+    """Apply only the result that the person saw; return None if it has changed since."""
+    try:
+        return plans.apply(plan.id, version=plan.version, tree=plan.tree)
+    except ResultChanged:
+        return None
 
 
 def _command_of(text: str) -> str:

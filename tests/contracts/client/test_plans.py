@@ -290,6 +290,19 @@ def test_a_result_that_changed_within_a_version_is_not_applied(
     assert client.plans.apply(seen.id, tree=now.tree).state is PlanState.APPLIED
 
 
+def test_a_diff_names_the_result_that_it_shows(server: PlanServer, client: Client) -> None:
+    plan_id = done(client, "echo one > one.txt; echo two > two.txt")
+    seen = client.plans.diff(plan_id)
+    assert seen.tree == client.plans.get(plan_id).tree
+    client.plans.review(plan_id, reject=["one.txt"])
+    with pytest.raises(ResultChanged):
+        client.plans.apply(plan_id, tree=seen.tree)
+    now = client.plans.diff(plan_id)
+    assert (now.tree, [file.accepted for file in now.files]) != (seen.tree, [True, True])
+    assert client.plans.apply(plan_id, tree=now.tree).state is PlanState.APPLIED
+    assert not (server.repository / "one.txt").exists()
+
+
 def test_a_result_is_published_on_a_branch_of_a_git_remote_only(
     client_of: ClientOf, client: Client, tmp_path: Path
 ) -> None:

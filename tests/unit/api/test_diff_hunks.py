@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -11,8 +12,11 @@ from hypothesis import strategies as st
 
 from cleveragents.api.plans import diffs
 from cleveragents.api.plans.diffs import Hunk, hunks_by_path, patch_of_files
+from cleveragents.changes.model.review import Review, ReviewKind
 from cleveragents.core.text.redaction import MASK, KnownSecrets
+from cleveragents.plans.store.sql_plan_records import SqlReviewStore
 from tests.apply_bench import git
+from tests.plan_bench import plan_bench, write
 
 LINES = st.lists(
     st.sampled_from(["", "-- a", "++ b", "@@ -1 +1 @@", "+x", "-y", "diff --git a/x b/x", "\\ none", "\r"]),
@@ -124,3 +128,30 @@ def test_a_patch_is_cut_down_to_files() -> None:
     assert patch_of_files(first + odd, ["o\ufffd"]) == odd
     moved = b"diff --git a/x b/z\nsimilarity index 100%\nrename from x\nrename to z\n"
     assert patch_of_files(first + moved, ["elsewhere"]) == moved
+
+
+class ReviewedMeanwhile(SqlReviewStore):
+    """Reviews of which another person changes one right after each read."""
+
+    def of_plan(self, plan_id: str) -> list[Review]:
+        found = list(super().of_plan(plan_id))
+        verdict = Review(plan_id, ReviewKind.PATH, "one.txt", accepted=bool(found))
+        self.set(verdict, now=datetime.now(UTC))
+        return found
+
+
+def test_the_tree_and_the_verdicts_of_a_diff_belong_together(tmp_path: Path) -> None:
+    with plan_bench(tmp_path, isolation="off") as bench:
+        plan = bench.done(write("one.txt", "1\n"), write("two.txt", "2\n"))
+        whole = bench.parts.result.tree(plan, bench.sandbox(plan))
+        vars(bench.parts)["reviews"] = ReviewedMeanwhile(
+            bench.container.database, bench.container.identifiers
+        )
+        vars(bench.parts).pop("result")
+        found = diffs.diff_of(bench.parts, plan)
+    verdicts = [
+        (file["path"], file["accepted"], [hunk["accepted"] for hunk in file["hunks"]])
+        for file in found["files"]
+    ]
+    assert verdicts == [("one.txt", True, [True]), ("two.txt", True, [True])]
+    assert found["tree"] == whole

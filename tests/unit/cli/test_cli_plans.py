@@ -653,7 +653,7 @@ def test_a_review_is_all_or_nothing_and_knows_directories(agents: Agents, reposi
     wrong = agents("plan", "review", ran.id, "src", "nope")
     assert (wrong.code, "no file 'nope' among the changes of the plan" in wrong.err) == (2, True)
     assert agents("plan", "review", ran.id, "--changeset", "nope").code == 2
-    assert agents("plan", "review", ran.id).code == 2
+    assert agents("plan", "review", ran.id).code == 3
     assert "left_out" not in agents("plan", "show", ran.id).out
     reviewed = agents("plan", "review", ran.id, "src/")
     assert "to be applied: 1 file changed" in reviewed.err

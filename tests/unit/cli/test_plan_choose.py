@@ -201,7 +201,8 @@ def test_a_round_of_decisions_shows_skips_and_ends(agents: Agents, repository: P
     for _ in range(3):
         agents(*REPLACE, "--review")
     listed = agents("plan", "review")
-    assert (listed.code, "3 plans of this repository to review; pass one as PLAN:" in listed.err) == (2, True)
+    assert listed.code == 3
+    assert "3 plans of this repository to review, but no terminal to ask in; pass one as PLAN" in listed.err
     # A wrong key, the diff, a discard that is not confirmed, not now; then the input ends.
     ended = agents("plan", "review", typed="xdrnn")
     assert ended.code == 0, ended.err
@@ -213,6 +214,35 @@ def test_a_round_of_decisions_shows_skips_and_ends(agents: Agents, repository: P
     assert "[3/3]" not in ended.err
     assert "0 decisions, 3 left\n" in ended.err
     assert git(repository, "status", "--short") == ""
+
+
+@pytest.mark.parametrize("command", [("plan", "review"), REPLACE])
+def test_only_the_diff_that_was_shown_is_applied(
+    agents: Agents, repository: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    if command != REPLACE:
+        agents(*REPLACE, "--review")
+    keys = iter("dyy")
+
+    def key(question: str) -> str:
+        click.echo(question, nl=False, err=True)
+        pressed = next(keys)
+        if pressed == "y" and not changed:
+            with connect() as client:  # another person changes the result after the diff was shown
+                changed.append(client.plans.list().items[0].id)
+                client.plans.review(changed[0], reject=["README.md"])
+        return pressed
+
+    changed: list[str] = []
+    monkeypatch.setattr(prompts, "read_key", key)
+    ended = agents(*command, typed="")
+    assert ended.code == 0, ended.err
+    assert "has changed since you saw it; nothing was applied" in " ".join(ended.err.split())
+    shown = ended.out.split("diff --git a/README.md")
+    assert "+color = 1" in shown[-1]
+    assert ended.out.count("+color = 1") == 2
+    assert (repository / "README.md").read_text() == "The colour of it.\n"
+    assert "color" in next((repository / "src").glob("*")).read_text()
 
 
 def test_a_review_mentions_the_plans_of_other_repositories(
@@ -232,6 +262,35 @@ def test_a_review_mentions_the_plans_of_other_repositories(
     assert "2 plans of other repositories need you: " in agents("plan", "review").err
 
 
+def test_a_blocked_plan_that_was_rolled_back_is_resumed(agents: Agents, repository: Path) -> None:
+    plan = agents(*REPLACE, "--review").id
+    (repository / "README.md").write_text("By hand.\n")
+    assert agents("plan", "apply", plan).code == 3
+    rolled = agents("plan", "rollback", plan, "1")
+    assert f"agents plan resume {plan}" in rolled.err
+    assert "blocked" in rolled.out
+    refused = agents("plan", "apply", plan)
+    assert "nothing to apply" in refused.err
+    assert f"agents plan resume {plan}" in refused.err
+    assert f"agents plan resume {plan}" in agents("plan", "show", plan).out
+    resumed = agents("plan", "resume", plan)
+    assert "step 1 of 1: replace" in resumed.err
+    assert "+color = 1" in agents("plan", "diff", plan).out
+
+
+def test_an_undo_below_a_later_plan_names_that_plan(agents: Agents, repository: Path) -> None:
+    plan = agents(*REPLACE, "--yes").id
+    more = ("--arg", "pattern=color", "--arg", "replacement=hue")
+    later = agents("run", "--action", "builtin/replace", *more, "--yes").id
+    refused = agents("plan", "undo", plan)
+    assert refused.code == 3
+    assert "your edits" not in refused.err
+    assert f"Undo the later plan first: agents plan undo {later}" in " ".join(refused.err.split())
+    assert agents("plan", "undo", later).code == 0
+    assert agents("plan", "undo", plan).code == 0
+    assert git(repository, "status", "--short") == ""
+
+
 def test_a_failed_action_does_not_end_the_round(agents: Agents, repository: Path) -> None:
     agents(*REPLACE, "--review")
     agents(*OTHER, "--review")
@@ -244,7 +303,9 @@ def test_a_failed_action_does_not_end_the_round(agents: Agents, repository: Path
 
 def test_denied_plans_and_one_named_plan_are_decided(agents: Agents) -> None:
     ran = agents(*REPLACE, "--profile", "manual").id
-    assert "pass PATHS, or --changeset" in agents("plan", "review", ran).err
+    refused = agents("plan", "review", ran)
+    assert (refused.code, "no terminal to ask in" in refused.err) == (3, True)
+    assert f"agents plan approve {ran}" in refused.err
     assert "need a PLAN" in agents("plan", "review", "--changeset", ran).err
     ended = agents("plan", "review", ran, typed="n")
     assert "Approve? [y]es, [n]o, [s]kip, [q]uit: n\n" in ended.err

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
+from cleveragents import connect
 from cleveragents.api.publish import PublishView, web_address
 from cleveragents.cli.plan.publish import _command, _environment, _opened
 from tests.cli_bench import REPLACE, Agents, git
@@ -62,6 +65,20 @@ def test_a_result_is_pushed_and_a_pull_request_opened(
     assert git(repository, "branch", "--format=%(refname:short)") == "main\n"
     assert "status     ready" in agents("plan", "show", plan).out
     assert "plan.published" in agents("events", "tail").out
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_an_applied_plan_is_published_with_git(
+    agents: Agents, repository: Path, remote: Path, committed: bool
+) -> None:
+    plan = agents(*REPLACE, "--review").id
+    assert agents("plan", "apply", plan, *(["--commit", "Paint"] if committed else [])).code == 0
+    refused = agents("plan", "publish", plan)
+    said = " ".join(refused.err.split())
+    assert (refused.code, "plan undo" in said) == (2, False)
+    how = "push that commit" if committed else "commit them on a new branch and push it with git"
+    assert "cannot publish: already applied" in said
+    assert how in said
 
 
 def test_a_plain_directory_is_not_published(
@@ -160,6 +177,41 @@ def test_commits_that_were_never_pushed_are_named_before_they_are_pushed(
     assert git(remote, "show", f"agents/{plan}:wip.txt") == "Work in progress.\n"
     named = agents("plan", "publish", plan, "--branch", "b", "--no-pull-request", "--with-commits")
     assert named.code == 0
+
+
+@pytest.mark.parametrize("change", ["commit", "result"])
+def test_only_what_was_confirmed_is_published(
+    agents: Agents, repository: Path, remote: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    commit(repository, "wip.txt")
+    plan = agents(*REPLACE, "--review").id
+
+    def answered(question: str, **_: Any) -> str:
+        assert "1 commit of yours" in question
+        if change == "commit":
+            commit(repository, "secret.txt")
+        else:
+            with connect() as client:
+                client.plans.review(plan, reject=["README.md"])
+        return "y"
+
+    monkeypatch.setattr(click, "prompt", answered)
+    ended = agents("plan", "publish", plan, "--no-pull-request", typed="")
+    branches = git(remote, "branch", "--format=%(refname:short)").split()
+    if change == "commit":
+        assert ended.code == 0, ended.err
+        assert "wip.txt" in git(remote, "ls-tree", "--name-only", f"agents/{plan}").split()
+        assert "secret.txt" not in git(remote, "ls-tree", "--name-only", f"agents/{plan}").split()
+    else:
+        assert (ended.code, branches) == (3, ["main"])
+        assert "has changed since you saw it" in " ".join(ended.err.split())
+        assert f"agents plan diff {plan}" in ended.err
+
+
+def commit(repository: Path, name: str) -> None:
+    (repository / name).write_text("Mine.\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", f"Add {name}")
 
 
 def test_without_the_program_or_after_its_failure_the_page_is_printed(

@@ -89,7 +89,7 @@ def test_the_conversations_of_a_user_are_bounded(database: Database, store: SqlC
     store.create(NewConversation("default", "/r", created_by="ada"), now=NOW)
 
 
-def test_the_stored_attachments_of_a_project_are_bounded(
+def test_the_stored_attachments_of_a_user_are_bounded(
     database: Database, store: SqlConversationStore
 ) -> None:
     asks = NewTurn("what is this?", attachments=(Attachment.of("shed.png", PNG),))
@@ -104,8 +104,12 @@ def test_the_stored_attachments_of_a_project_are_bounded(
         lambda: store.fork(talk.id, turn=None, by=None, now=NOW),
         lambda: store.begin(other.id, asks, ME, now=NOW),
     ):
-        with pytest.raises(RequestRefused, match="default would store more than 500,000,000 bytes of attach"):
+        with pytest.raises(RequestRefused, match="you would store more than 500,000,000 bytes of"):
             refused()
+    theirs = store.create(NewConversation("default", "/r", created_by="bob"), now=NOW)
+    begun = store.begin(theirs.id, asks, ME, now=NOW)  # the files of others take no room
+    store.end(begun.held, TurnState.FAILED, error="no model", now=NOW)
+    store.delete(theirs.id, now=NOW)
     assert {one.id for one in store.list()} == {talk.id, other.id, fork.id}, "nothing of a refused fork stays"
     assert store.get(other.id).owner is None
     assert store.get(other.id).turns == 0

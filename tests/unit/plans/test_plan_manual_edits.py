@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from cleveragents.api.plans.changes import changes_of
+from cleveragents.api.plans.changes import found_changes
 from cleveragents.core.errors import NeedsHuman
 from cleveragents.plans.model.plan import Plan, PlanState
 from tests.plan_bench import PlanBench, command, write
@@ -123,14 +123,14 @@ def test_a_deletion_asks_if_edits_cannot_be_checked(plans: PlanBench) -> None:
 
 def test_a_repeated_look_reads_only_new_changes(plans: PlanBench, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plans.done(write("x.txt", "1\n"))
-    first = changes_of(plans.parts, plan)
+    first = found_changes(plans.parts, plan).rows
     assert [(row["path"], row["added"]) for row in first] == [("x.txt", 1)]
     with monkeypatch.context() as without_git:
         without_git.setenv("PATH", "")
-        assert changes_of(plans.parts, plan) == first
+        assert found_changes(plans.parts, plan).rows == first
     edit_by_hand(plans, plan)
     plans.parts.sandbox_edits.reread(plan)
-    assert [(row["path"], row["change"]) for row in changes_of(plans.parts, plan)] == [
+    assert [(row["path"], row["change"]) for row in found_changes(plans.parts, plan).rows] == [
         ("b.txt", "changed"),
         ("mine.txt", "created"),
         ("x.txt", "created"),

@@ -13,7 +13,7 @@ from msgspec.structs import replace as changed
 from sqlalchemy import Table, delete, update
 
 from cleveragents.access.model.project import RemoteAddress, ResourceKind
-from cleveragents.api.plans.changes import changes_of
+from cleveragents.api.plans.changes import found_changes
 from cleveragents.api.plans.create import PlanSpec
 from cleveragents.api.resources import trusted_place_of
 from cleveragents.api.server_requests import ServerPlanRequest, requested_for_all
@@ -220,7 +220,11 @@ def test_the_next_look_sees_newer_records(
     copy = other.parts.sandboxes.open(plan.id)
     assert (copy.root / "b.txt").read_text() == "alpha\n"
     monkeypatch.setattr(PlanTakeover, "history", history)
-    assert [row["path"] for row in changes_of(other.parts, plan)] == ["b.txt", "folder/c.txt", "x.txt"]
+    assert [row["path"] for row in found_changes(other.parts, plan).rows] == [
+        "b.txt",
+        "folder/c.txt",
+        "x.txt",
+    ]
 
 
 def test_does_not_remove_the_sandbox_of_another_machine(remote: Remote, one: Machine, other: Machine) -> None:

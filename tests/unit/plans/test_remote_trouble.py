@@ -12,7 +12,7 @@ from sqlalchemy import update
 
 from cleveragents.access.model.project import RemoteAddress
 from cleveragents.api.plans.available_actions import needs_of, possible_actions
-from cleveragents.api.plans.changes import changed_files, changes_of, unapplied_of
+from cleveragents.api.plans.changes import changed_files, found_changes, unapplied_of
 from cleveragents.api.plans.details import details_of
 from cleveragents.api.plans.diffs import patch_of
 from cleveragents.api.plans.next_steps import steps_from
@@ -145,7 +145,7 @@ def test_another_machine_reports_an_unreachable_remote(
     seen = details_of(other.parts, other.now(plan.id))
     assert (seen["files_changed"], seen["sandbox"], seen["changes"][0]["path"]) == (1, None, "a.txt")
     assert "listed without their lines: cannot reach file://" in seen["notes"][0]
-    assert changes_of(other.parts, plan) == changed_files(other.parts, plan) == list(seen["changes"])
+    assert found_changes(other.parts, plan).rows == changed_files(other.parts, plan) == list(seen["changes"])
     assert unapplied_of(other.parts, plan) == Unapplied()
     with pytest.raises(RemoteUnreachable):
         other.apply(plan)

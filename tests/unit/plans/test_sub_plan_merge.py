@@ -33,7 +33,7 @@ from cleveragents.core.json_value import freeze
 from cleveragents.core.tool import CallState
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.calls.tool_execution import ToolExecution
-from cleveragents.plans.conflicts.resolution import ManualResolution, conflict_task
+from cleveragents.plans.conflicts.resolution import ManualResolution, conflict_task, settle_edited
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.tools.conflict_tools import ConflictEnvironment, ConflictTools
 from cleveragents.sandboxes.git_sandbox import Sandbox
@@ -406,6 +406,19 @@ def test_conflicts_of_two_merges_at_one_path_end_together(stand: MergeStand, par
     assert stand.resolve(parent, "a.txt", "ours", "4.one").state is CallState.ENDED
     assert parent.text("a.txt") == with_line(5, "by 0")
     assert stand.sub_plan_merge.open_conflicts(parent.plan.id) == ()
+
+
+def test_edits_end_no_conflict_at_the_path_that_had_no_markers(stand: MergeStand, parent: Worker) -> None:
+    one, deleting, other = (stand.child(parent) for _ in range(3))
+    one.writes({"a.txt": with_line(5, "ours")})
+    deleting.writes({"a.txt": None})
+    other.writes({"a.txt": with_line(5, "theirs")})
+    merged(stand, parent, one, deleting, other)
+    deleted, marked = stand.sub_plan_merge.open_conflicts(parent.plan.id)
+    assert (deleted.marked, marked.marked) == (False, True)
+    parent.writes({"a.txt": with_line(5, "both")}, "4")
+    settle_edited(parent.execution, marked.merge, "resolve-3")
+    assert stand.sub_plan_merge.open_conflicts(parent.plan.id) == (deleted,)
 
 
 def test_a_rollback_reopens_a_conflict(stand: MergeStand, parent: Worker) -> None:

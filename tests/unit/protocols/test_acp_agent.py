@@ -246,6 +246,35 @@ def test_nothing_is_applied_unless_the_person_selects_it(server: PlanServer, out
     assert "Not applied" in editor.said("agent_message_chunk")
 
 
+def test_a_result_that_changes_below_the_question_is_shown_again(server: PlanServer) -> None:
+    class Overtaken(Editor):
+        async def request_permission(self, *args: Any, **more: Any) -> schema.RequestPermissionResponse:
+            if not self.asked:
+                await asyncio.to_thread(repaint, server)
+            return await super().request_permission(*args, **more)
+
+    async def work(agent: ClientSideConnection, _: Editor) -> str:
+        made = await agent.new_session(cwd=str(server.repository), mcp_servers=[])
+        await prompted(agent, made.session_id, "paint it")
+        return str(made.session_id)
+
+    session, editor = talked(server, lambda: Overtaken(selected("apply"), selected("later")), work)
+    (plan,) = plans_of(server, session)
+    assert server.get(f"/plans/{plan}")["needs"] == "review"
+    assert not (server.repository / "today.txt").exists()
+    assert "Nothing was applied: the result changed" in editor.said("agent_message_chunk")
+    assert [call.content[0].new_text for call, _ in editor.asked] == ["green\n", "red\n"]
+    assert len({call.tool_call_id for call, _ in editor.asked}) == 2
+
+
+def repaint(server: PlanServer) -> None:
+    """Change the result of the latest plan, as another person may."""
+    plans = LocalClient(server.bench.container).plans
+    plan = plans.get(plans.list(limit=1).items[0].id)
+    (Path(str(plan.sandbox)) / "today.txt").write_text("red\n")
+    plans.capture(plan.id)
+
+
 def test_a_second_prompt_requests_changes_of_the_same_plan(server: PlanServer) -> None:
     async def work(agent: ClientSideConnection, _: Editor) -> str:
         made = await agent.new_session(cwd=str(server.repository), mcp_servers=[])

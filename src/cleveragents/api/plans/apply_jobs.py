@@ -56,7 +56,9 @@ def ensure_applicable(
         if any(not review.accepted for review in parts.reviews.of_plan(plan.id)):
             accept = Remedy("plan.review", plan.id, {"accept": "."}, "Accept the changes again")
             raise PlanError(plan.id, "nothing to apply: you rejected all changes", (accept,))
-        raise PlanError(plan.id, "nothing to apply: no file was changed")
+        resume = Remedy("plan.resume", plan.id, text="Repeat the calls that were rolled back")
+        rolled_back = parts.history.is_rolled_back(plan)
+        raise PlanError(plan.id, "nothing to apply: no file was changed", (resume,) if rolled_back else ())
     ensure_apply_request(plan, message, to_branch)
     return plan
 

@@ -17,7 +17,6 @@ from cleveragents.api.plans.status_text import (
 )
 from cleveragents.core.errors import PlanError
 from cleveragents.core.policy import Capability, Verdict
-from cleveragents.core.tool import CallState
 from cleveragents.jobs.model.job import JobState
 from cleveragents.plans.apply_policy import ensure_rebasable, is_unknown
 from cleveragents.plans.family import below, is_merged
@@ -190,19 +189,14 @@ def is_resumable(parts: PlanParts, plan: Plan) -> bool:
         job = parts.lifecycle.queueing.job_of(plan)
         waits = job is not None and job.state is JobState.QUEUED and not is_parked(plan)
         return not (waits or parts.lifecycle.has_worker(plan) or parts.lifecycle.should_cancel(plan))
+    if parts.history.is_rolled_back(plan):
+        return not is_merged(parts, plan)
     if plan.phase is Phase.APPLY:
         return False
     if waits_for_sub_plans(plan):
         return not has_active_sub_plans(parts, plan)
     if plan.state is PlanState.WAITING:
         return parts.lifecycle.asking(plan) is None and waiting_for(plan) != "question"
-    if plan.phase_state == DONE and not is_merged(parts, plan):
-        # A resume repeats calls that a rollback undid. A correction undoes calls too, and continues by
-        # itself. The calls of a withdrawn revision are not repeated.
-        last = Strategy.from_json(plan.strategy).restored
-        calls = [call for call in parts.history.calls(plan.id) if last is None or call.number <= last]
-        made = [call for call in calls if call.step is not None]
-        return bool(made) and made[-1].state is CallState.REVERTED
     return plan.state is PlanState.ERRORED
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cleveragents.api.plans.views import PlanView
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.core.change import FileState
+    from cleveragents.plans.history import ResultRead
     from cleveragents.plans.model.plan import Plan
     from cleveragents.sandboxes.comparison import ChangedFile
     from cleveragents.sandboxes.git_sandbox import Sandbox
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = [
     "ChangedFiles",
     "changed_files",
-    "changes_of",
     "changes_text",
     "commit_message",
     "conflict_with_sides",
@@ -56,28 +56,26 @@ _VERBS = {"created": "Add", "changed": "Change", "deleted": "Remove"}
 
 
 class ChangedFiles(Struct, frozen=True):
-    """Changed files, and the name of the resulting tree, which is None if the tree is unknown on this
-    machine.
+    """Changed files, the name of the resulting tree, and the read that both come from. Tree and read are None
+    if they are unknown on this machine.
     """
 
     rows: list[Row]
     tree: str | None = None
+    read: ResultRead | None = None
 
 
-def changes_of(parts: PlanParts, plan: Plan) -> list[Row]:
-    """Return each file that an apply would change now, with the lines added and removed.
+def found_changes(parts: PlanParts, plan: Plan) -> ChangedFiles:
+    """Return each file that an apply would change now, with the lines added and removed, and the tree that
+    would be applied.
 
     Empty if the plan has no sandbox on this machine. Raises `PlanError` if changes that the review leaves out
     cannot be separated from the rest.
     """
-    return found_changes(parts, plan).rows
-
-
-def found_changes(parts: PlanParts, plan: Plan) -> ChangedFiles:
-    """Return the changes with the tree that would be applied. Raises `PlanError`."""
 
     def look(sandbox: Sandbox) -> ChangedFiles:
-        return _found(sandbox, parts.result.states(plan, sandbox), parts.result.base(plan, sandbox))
+        read = parts.result.read(plan, sandbox)
+        return replace(_found(sandbox, read.states(), read.base), read=read)
 
     return _looked_at(parts, plan, look)
 

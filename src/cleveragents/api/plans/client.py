@@ -167,9 +167,10 @@ class Plans(Protocol):
         """Apply the result to the repository, all changes or none; with `commit`, commit it.
 
         With `version`, raise `StalePlan` unless the plan is still at that version. With `tree`, raise
-        `ResultChanged` unless `PlanView.tree` is still the same: it also changes with reviews, rollbacks and
-        edits, which keep the version. `progress` gets status lines, such as the running check. Raises
-        `ApplyConflict`, `CheckFailed`, `ApplyRefused`; in these cases nothing was changed.
+        `ResultChanged` unless the result is still the one with this `PlanView.tree` or `DiffView.tree`: it
+        also changes with reviews, rollbacks and edits, which keep the version. `progress` gets status lines,
+        such as the running check. Raises `ApplyConflict`, `CheckFailed`, `ApplyRefused`; in these cases
+        nothing was changed.
         """
 
     def submit_apply(
@@ -209,14 +210,17 @@ class Plans(Protocol):
         remote: str | None = None,
         message: str | None = None,
         with_commits: bool = False,
+        confirm: Callable[[str], bool] | None = None,
     ) -> PublishView:
         """Push the result to a new branch, for a pull request, and return the branch.
 
         The commit is made on top of HEAD; your files stay as they are, and the plan stays ready. The result
         of a plan on a git remote is applied to the branch. `{plan}` in `branch` stands for the plan id;
         `remote` is the name of a git remote. With `with_commits`, your commits that the remote does not have
-        are pushed, too. If the branch already has the result, nothing is pushed. Raises `NeedsHuman` for such
-        commits without `with_commits`; `RequestRefused` for the default branch and for a directory of a
+        are pushed, too. Without it, `confirm` gets a sentence that names them, and returns whether to push
+        them; exactly these commits and this result are pushed. If the branch already has the result, nothing
+        is pushed. Raises `NeedsHuman` for such commits if they are not confirmed; `ResultChanged` if the
+        result changes during `confirm`; `RequestRefused` for the default branch and for a directory of a
         server; the errors of `apply`.
         """
 

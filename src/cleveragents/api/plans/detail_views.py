@@ -278,6 +278,11 @@ class DiffView:
 
     files: tuple[FileDiffView, ...]
     truncated: bool = shown("whether the diff was cut; the patch has all of it")
+    tree: str | None = shown(
+        "identifies the shown result; send it with an apply to apply no other result; null if unknown here",
+        default=None,
+        examples=["4b825dc642cb6eb9a060e54bf8d69288fbee4904"],
+    )
 
     def __str__(self) -> str:
         """The accepted changes as a unified diff, for people."""

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from cleveragents.api.format import printable_name
-from cleveragents.api.plans.changes import changed_files, changes_of
+from cleveragents.api.plans.changes import changed_files, found_changes
 from cleveragents.api.plans.review import is_selected
 from cleveragents.changes.model.review import HunkId
 from cleveragents.core.change import GITLINK
@@ -29,6 +29,7 @@ from cleveragents.core.text.redaction import redact_known_text
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.core.change import FileState
+    from cleveragents.plans.history import ResultRead
     from cleveragents.plans.model.plan import Plan
     from cleveragents.sandboxes.git_sandbox import Sandbox
 
@@ -88,20 +89,24 @@ class PatchBounds:
 
 
 def diff_of(parts: PlanParts, plan: Plan, bounds: DiffBounds | None = None) -> Row:
-    """Return the files with their hunks and verdicts. Raises `PlanError` as `changes_of`."""
+    """Return the files with their hunks and verdicts, and the tree of exactly this result. Raises `PlanError`
+    as `found_changes`.
+    """
     bounds = bounds or DiffBounds()
-    rows = [dict(row) | {"accepted": True} for row in changes_of(parts, plan)]
+    found = found_changes(parts, plan)
+    rows = [dict(row) | {"accepted": True} for row in found.rows]
     taken = {str(row["path"]) for row in rows}
     out = [row | {"accepted": False} for row in changed_files(parts, plan) if row["path"] not in taken]
     if not rows and not out:
-        return {"files": (), "truncated": False}
-    sandbox = parts.sandboxes.look(plan.id)
+        return {"files": (), "truncated": False, "tree": found.tree}
+    # guard: the tree, the hunks and their verdicts come from one read, because an apply takes what was shown
+    read = found.read or parts.result.read(plan, parts.sandboxes.look(plan.id))
     shown = sorted([*rows, *out], key=lambda row: str(row["path"]))[: bounds.files]
     small = set(_within(shown, bounds))
-    reviewed = _ReviewedHunks(parts, plan, sandbox, small)
+    reviewed = _ReviewedHunks(read, parts.history.states(plan.id), small)
     files = [_file(row, reviewed, str(row["path"]) in small, bounds) for row in shown]
     cut = len(shown) < len(rows) + len(out) or any(file["truncated"] for file in files)
-    return {"files": freeze(files), "truncated": cut}
+    return {"files": freeze(files), "truncated": cut, "tree": found.tree}
 
 
 def patch_of(
@@ -199,17 +204,17 @@ def _within(rows: Sequence[Mapping[str, JsonValue]], bounds: DiffBounds) -> Iter
 class _ReviewedHunks:
     """The hunks of these files, those left out included, with their ids and verdicts. Not thread-safe."""
 
-    def __init__(self, parts: PlanParts, plan: Plan, sandbox: Sandbox, paths: Collection[str]) -> None:
-        whole = parts.history.states(plan.id)
-        states = parts.result.states(plan, sandbox, every_hunk=True)
-        base = parts.result.base(plan, sandbox)
+    def __init__(
+        self, read: ResultRead, whole: Mapping[str, FileState | None], paths: Collection[str]
+    ) -> None:
+        sandbox, base, states = read.sandbox, read.base, read.states(every_hunk=True)
         trees = (base, sandbox.tree(states)), (base, sandbox.tree(whole))
         before = sandbox.base_states(states, base)
         states = {path: state for path, state in states.items() if state != before[path]}
         self.found = dict(_hunks(sandbox, trees[0], [path for path in paths if path in states]))
         self.found |= dict(_hunks(sandbox, trees[1], [path for path in paths if path not in states]))
         self._states, self._base = states, sandbox.base_states(self.found, base)
-        self._left_out = {hunk.digest for hunk in parts.result.hunks_left_out(plan, sandbox)}
+        self._left_out = {hunk.digest for hunk in read.hunks_left_out()}
 
     def id_of(self, path: str, hunk: Hunk) -> HunkId | None:
         """Return the id of the hunk; None if only the whole file can be left out."""
@@ -240,8 +245,8 @@ def meant_hunks(parts: PlanParts, plan: Plan, digests: Collection[str]) -> dict[
     """
     if not digests:
         return {}
-    sandbox = parts.sandboxes.look(plan.id)
-    reviewed = _ReviewedHunks(parts, plan, sandbox, [*parts.result.states(plan, sandbox, every_hunk=True)])
+    read = parts.result.read(plan, parts.sandboxes.look(plan.id))
+    reviewed = _ReviewedHunks(read, parts.history.states(plan.id), [*read.states(every_hunk=True)])
     known = {
         found.digest: found
         for path, hunks in reviewed.found.items()

@@ -222,6 +222,7 @@ class HttpPlans:
         remote: str | None = None,
         message: str | None = None,
         with_commits: bool = False,
+        confirm: Callable[[str], bool] | None = None,
     ) -> PublishView:
         from cleveragents.api.publish import publish_remote
 

@@ -354,6 +354,7 @@ class LocalPlans:
         remote: str | None = None,
         message: str | None = None,
         with_commits: bool = False,
+        confirm: Callable[[str], bool] | None = None,
     ) -> PublishView:
         from cleveragents.access.model.project import remote_of
         from cleveragents.api.plans.apply_jobs import ensure_applicable
@@ -361,6 +362,7 @@ class LocalPlans:
             PublishTarget,
             PublishView,
             ensure_repository,
+            ensure_unapplied,
             publish_directory,
             publish_remote,
         )
@@ -371,12 +373,14 @@ class LocalPlans:
         if remote_of(plan.resource) is not None or self._by is not None:
             return publish_remote(self, plan.id, branch, message)
         ensure_repository(plan)
+        last = self._parts.applier.last_of_plan(plan.id)
+        ensure_unapplied(plan, None if last is None else last.commit)
         with self._decision(plan_id) as plan:
             plan = ensure_applicable(self._container, plan.id, message="")
-            view, text = self._view(plan), message or ""
-            with acting_as(self._by):
-                target = PublishTarget(branch, remote, with_commits)
-                made = publish_directory(self._container, plan, view, target, message=text)
+            view = self._view(plan)
+        target = PublishTarget(branch, remote, with_commits, confirm)
+        with acting_as(self._by):  # without the lock: `confirm` may wait for a person
+            made = publish_directory(self._container, plan, view, target, message=message or "")
         return view_of(PublishView, made)
 
     def discard(self, plan_id: str, *, version: int | None = None) -> PlanView:

@@ -181,6 +181,8 @@ def _steps_of_blocked(
         ways = _ways_out_of_conflict(parts, plan)
     elif unpassed_checks(parts, plan):
         ways = [*_fixes(parts, plan), *_withdraw(parts, plan)]
+    if parts.history.is_rolled_back(plan):
+        ways = [_step(plan, "resume", "repeat the calls that were rolled back")]
     review = _step(plan, "review", "leave files out", reject=None)
     offered = _offered(plan)
     named = {remedy.action for remedy in offered}

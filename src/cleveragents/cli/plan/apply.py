@@ -33,6 +33,7 @@ from cleveragents.core.errors import (
     CheckFailed,
     Conflict,
     PlanError,
+    ResultChanged,
     ServerFailed,
     StalePlan,
 )
@@ -118,7 +119,8 @@ def undo_plan(session: Session, plan_id: str | None, message: str | None, yes: b
         for line in conflict.details.splitlines():
             progress(line)
         by_hand = f"{_prefix()} plan diff {plan.id} | git apply --reverse --reject"
-        progress("remove your edits of these lines, then run undo again; or undo by hand:")
+        own = "" if conflict.remedies else "remove your edits of these lines, then run undo again; or "
+        progress(f"{own}undo by hand:")
         progress(f"  {by_hand}  # undo what fits; the rest goes to *.rej files")
         raise
     except KeyboardInterrupt:
@@ -177,6 +179,8 @@ def apply_now(
         )
     except (PlanError, StalePlan) as refused:
         return _applied_by_another(client, plan, refused, commit, to_branch)
+    except ResultChanged:  # its remedy is the new diff
+        raise
     except (Conflict, ServerFailed) as refused:
         now = client.plans.get(plan.id)
         if isinstance(refused, ApplyConflict):

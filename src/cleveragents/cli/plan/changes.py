@@ -21,7 +21,8 @@ from cleveragents.cli.plan.choose import (
     optional_plan,
     plan_and_number,
 )
-from cleveragents.cli.plan.view import print_plan, shown_diff, summary_of
+from cleveragents.cli.plan.exit_codes import NEEDS_HUMAN
+from cleveragents.cli.plan.view import print_next_steps, print_plan, shown_diff, summary_of
 from cleveragents.cli.prompts import ensure_confirmed
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
@@ -332,8 +333,8 @@ def _numbered(files: Sequence[FileDiffView]) -> str:
 
 
 def _decide(session: Session, client: Client, plan_id: str | None, output: Output) -> None:
-    """Ask for decisions about the plan, or about all plans here that need a person. Raises
-    `click.UsageError` without a terminal.
+    """Ask for decisions about the plan, or about all plans here that need a person. Without a terminal, print
+    the next steps and exit with 3.
     """
     from cleveragents.cli.plan.work import WorkOptions, interactive
 
@@ -342,7 +343,9 @@ def _decide(session: Session, client: Client, plan_id: str | None, output: Outpu
         progress(f"nothing is left to decide: the plan is {named.status.value}")
         return
     if named is not None and not interactive():
-        raise click.UsageError("pass PATHS, or --changeset")
+        progress("no terminal to ask in; decide with one of these commands:")
+        print_next_steps(client.plans.get(named.id))
+        raise click.exceptions.Exit(NEEDS_HUMAN)
     found = ids_to_decide(client) if named is None else [named.id]
     if not found:
         progress(nothing_to_decide(client, prefix_of(session)))

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from cleveragents.cli.completion import complete_plan
 from cleveragents.cli.output import counted, progress
-from cleveragents.cli.plan.exit_codes import short_ids
+from cleveragents.cli.plan.exit_codes import NEEDS_HUMAN, short_ids
 from cleveragents.cli.prompts import confirmed, ensure_confirmed, prompt_choice
 from cleveragents.core.errors import AmbiguousPlan, UnknownPlan
 from cleveragents.plans.model.plan import Phase, PlanState
@@ -240,14 +240,17 @@ def names_a_plan(plans: Plans, word: str) -> bool:
 
 
 def ids_to_decide(client: Client) -> list[str]:
-    """Return the ids of all plans here that need a person, oldest first. Raises `click.UsageError`, with a
-    list of them, without a terminal.
+    """Return the ids of all plans here that need a person, oldest first. Without a terminal, print them and
+    exit with 3.
     """
+    from cleveragents.cli.failure import say_error
     from cleveragents.cli.plan.work import interactive
 
     found = plans_for(client, "review")
     if found and not interactive():
-        raise click.UsageError(_listed(found, f"{counted(len(found), 'plan')} of this repository to review"))
+        waiting = f"{counted(len(found), 'plan')} of this repository to review, but no terminal to ask in"
+        say_error(_listed(found, waiting))
+        raise click.exceptions.Exit(NEEDS_HUMAN)
     return [plan.id for plan in found]
 
 

@@ -23,7 +23,6 @@ from cleveragents.cli.plan.view import (
     print_next_steps,
     print_reason,
     printed_at_end,
-    shown_diff,
 )
 from cleveragents.cli.plan.work import (
     approval_question,
@@ -33,10 +32,12 @@ from cleveragents.cli.plan.work import (
     is_discard_confirmed,
     print_pending_questions,
     runs_in_front,
+    shown_again,
+    shown_result,
     work_on,
 )
 from cleveragents.cli.prompts import prompt_key
-from cleveragents.core.errors import CleverAgentsError
+from cleveragents.core.errors import CleverAgentsError, ResultChanged
 from cleveragents.plans.model.plan import PlanState
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
 __all__ = ["decide_all"]
 
 _YES, _NOT_NOW, _SKIP, _QUIT = "y", "n", "s", "q"
-_Action = Callable[[], bool]
-"""Acts on a plan, and returns whether that was a decision."""
+_Action = Callable[[], "bool | PlanView"]
+"""Acts on a plan, and returns whether that was a decision; or the plan, if its result was shown."""
 
 
 @dataclass(slots=True)
@@ -107,20 +108,23 @@ def _asked_about(made: _Round, plan_id: str, place: str) -> bool:
     progress(f"plan {plan.id}, {plan.meaning}")
     _print_details(plan)
     question = _question(made, plan)
-    keys = [*question.actions, question.later, _QUIT]
-    words = ", ".join([*question.words, "[q]uit"])
     while True:
-        key = prompt_key(words, keys, also=(_SKIP,), end=_QUIT)
+        keys = [*question.actions, question.later, _QUIT]
+        key = prompt_key(", ".join([*question.words, "[q]uit"]), keys, also=(_SKIP,), end=_QUIT)
         if key in (question.later, _SKIP, _QUIT):
             return key != _QUIT
         try:
             done = question.actions[key]()
+        except ResultChanged as changed:
+            done = shown_again(made.deciding, changed)
         except CleverAgentsError as error:
             report(error, made.deciding.prefix)
             return True
-        if done:
+        if done is True:
             made.decisions += 1
             return True
+        if done:
+            question = _question(made, done)
 
 
 def _print_details(plan: PlanView) -> None:
@@ -138,10 +142,6 @@ def _question(made: _Round, plan: PlanView) -> _Question:
     """Return the question about a plan, with the same keys as that of `agents run`."""
     plans, call = made.deciding.client.plans, asking_call(plan)
 
-    def shown() -> bool:
-        shown_diff(plans.patch(plan.id, renames=True))
-        return False
-
     if "approve" in plan.can and call is not None:
         question = _approval(made, plan, call.number)
     else:
@@ -153,7 +153,7 @@ def _question(made: _Round, plan: PlanView) -> _Question:
             question.offer(_YES, f"{main[0]}? [y]es", main[1])
         question.words.append("[n]ot now")
     if plan.changes:
-        question.offer("d", "show the [d]iff", shown)
+        question.offer("d", "show the [d]iff", partial(shown_result, plans, plan))
     if "reject" in plan.can:
         question.offer("r", "[r] discard" if plan.changes else "[r] close", partial(_discarded, made, plan))
     return question

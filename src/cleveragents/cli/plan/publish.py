@@ -11,8 +11,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +25,6 @@ from cleveragents.cli.plan.choose import chosen_plan, optional_plan
 from cleveragents.cli.prompts import confirmed, ensure_confirmed
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.cli.usage import as_usage
-from cleveragents.core.errors import NeedsHuman
 from cleveragents.core.text.redaction import redact_text
 
 if TYPE_CHECKING:
@@ -82,11 +80,19 @@ def publish_plan(
       agents plan publish 7QX2
       agents plan publish 7QX2 --branch add-json-flag --no-pull-request
     """
+    from cleveragents.cli.plan.work import interactive
+
     client = session.client()
     plan_id = chosen_plan(client, plan_id, "apply")
-    publish = partial(client.plans.publish, plan_id, branch=branch, remote=remote, message=message)
     with as_usage():
-        made = _published(publish, with_commits=with_commits)
+        made = client.plans.publish(
+            plan_id,
+            branch=branch,
+            remote=remote,
+            message=message,
+            with_commits=with_commits,
+            confirm=_confirmed if interactive() else None,
+        )
     if made.unchanged:
         progress(f"branch {made.branch} of {made.remote} already has this result")
     else:
@@ -100,20 +106,10 @@ def publish_plan(
     output.record({**row, "pull_request": opened} if opened else row)
 
 
-def _published(publish: Callable[..., PublishView], *, with_commits: bool) -> PublishView:
-    """Publish the result. A terminal asks before commits of the user are pushed with it; without a terminal,
-    raises `NeedsHuman`.
-    """
-    from cleveragents.cli.plan.work import interactive
-
-    try:
-        return publish(with_commits=with_commits)
-    except NeedsHuman as error:
-        # The remedy is to push the commits; other errors of this kind are not about commits.
-        if not interactive() or not any(remedy.action == "plan.publish" for remedy in error.remedies):
-            raise
-        ensure_confirmed(f"{error.what}. Push them with the result?")
-    return publish(with_commits=True)
+def _confirmed(what: str) -> bool:
+    """Ask whether to push commits of the user with the result. Raises `click.Abort` if not."""
+    ensure_confirmed(f"{what}. Push them with the result?")
+    return True
 
 
 def _repository(client: Client, plan_id: str) -> Path | None:

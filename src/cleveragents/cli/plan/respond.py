@@ -173,7 +173,7 @@ def resume_plan(
     deciding = _deciding(session, output, yes=yes)
     plans = deciding.client.plans
     plan = plans.get(chosen_plan(deciding.client, plan_id, "resume"))
-    if plan.phase is Phase.APPLY and not plan.state.ended:
+    if plan.phase is Phase.APPLY and not plan.state.ended and "resume" not in plan.can:
         with printed_at_end(deciding.client, deciding.output, plan.id) as told:
             told.plan = apply_now(deciding.client, plan)
         return

@@ -37,14 +37,14 @@ from cleveragents.cli.plan.view import (
 )
 from cleveragents.cli.prompts import prompt_choice, prompt_key
 from cleveragents.cli.usage import as_usage
-from cleveragents.core.errors import PlanFailed
+from cleveragents.core.errors import PlanFailed, ResultChanged
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import PlanStatus
 
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
-    from cleveragents.api.plans.client import ApprovalScope
+    from cleveragents.api.plans.client import ApprovalScope, Plans
     from cleveragents.api.plans.summary import PlanSummary
     from cleveragents.api.plans.views import CallSummary, PlanView
     from cleveragents.cli.output import Output
@@ -70,12 +70,16 @@ __all__ = [
     "print_pending_questions",
     "runs_in_front",
     "should_apply",
+    "shown_again",
+    "shown_result",
     "work_on",
 ]
 
 _DONE = (Phase.EXECUTE, PlanState.COMPLETE)
 _LINES_KEPT = 100
 _MOST_ASKED = 5
+_READS = 3
+"""How often a diff is read again, if the result changes meanwhile. The apply of such a result is refused."""
 APPLY_IT = "Apply? [y]es, [n]ot now, show the [d]iff, [r] discard", ("y", "n", "d", "r")
 """The question for `prompt_key`."""
 
@@ -362,7 +366,11 @@ def _asked(deciding: WorkOptions, plan: PlanView) -> PlanView:
     while True:
         answer = _answer(plan, partial(prompt_key, *APPLY_IT), message)
         if answer == "y":
-            return apply_now(deciding.client, plan, commit=message)
+            try:
+                return apply_now(deciding.client, plan, commit=message)
+            except ResultChanged as changed:
+                plan = shown_again(deciding, changed)
+                continue
         if answer == "r":
             if is_discard_confirmed(plan):
                 return plans.discard(plan.id, version=plan.version)
@@ -371,7 +379,28 @@ def _asked(deciding: WorkOptions, plan: PlanView) -> PlanView:
             print_next_steps(plan, commit=message)
         if answer in ("n", None):
             return plan
-        shown_diff(plans.patch(plan.id))
+        plan = shown_result(plans, plan)
+
+
+def shown_result(plans: Plans, plan: PlanView) -> PlanView:
+    """Show the diff of the plan, and return the plan with the result that was shown."""
+    patch = b""
+    for _ in range(_READS):
+        seen, patch = plan, plans.patch(plan.id, renames=True)
+        plan = plans.get(plan.id)
+        if plan.tree == seen.tree:
+            break
+    shown_diff(patch)
+    return seen  # not what came after the patch: an apply takes only what was shown
+
+
+def shown_again(deciding: WorkOptions, changed: ResultChanged) -> PlanView:
+    """Print that the result has changed, show its new diff, and return the plan with this result."""
+    from cleveragents.cli.failure import say_error
+
+    say_error(str(changed))
+    plans = deciding.client.plans
+    return shown_result(plans, plans.get(changed.plan_id))
 
 
 def is_discard_confirmed(plan: PlanView) -> bool:

@@ -10,6 +10,7 @@ from cleveragents.cli.terminal_app.client_screen import ClientScreen, error_line
 from cleveragents.cli.terminal_app.dialogs import ActionDialog, DialogQuestion, Done, RefusedAction, Values
 from cleveragents.cli.terminal_app.events import call_after
 from cleveragents.cli.terminal_app.plan_actions import PlanActions
+from cleveragents.core.errors import ResultChanged
 
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
@@ -34,6 +35,8 @@ class ActionScreen(ClientScreen[None], Generic[_Facts]):
         super().__init__()
         self.client = client
         self.plan: PlanView | None = None
+        self.seen: str | None = None
+        """The tree of the diff that was shown last; None if no diff was shown."""
         self._named = plan_id
         self._loading = self._again = self._asking = False
         self._then: list[Callable[[], object]] = []
@@ -47,7 +50,7 @@ class ActionScreen(ClientScreen[None], Generic[_Facts]):
     @property
     def actions(self) -> PlanActions:
         """The actions on the plan."""
-        return PlanActions(self.client, self.plan_id)
+        return PlanActions(self.client, self.plan_id, self.seen)
 
     def read(self) -> _Facts:
         """Read the plan. Runs in a worker thread."""
@@ -56,6 +59,10 @@ class ActionScreen(ClientScreen[None], Generic[_Facts]):
     def show(self, facts: _Facts) -> None:
         """Show the plan, and set `plan`."""
         raise NotImplementedError
+
+    def show_changed(self) -> None:
+        """Show the result that replaced the one that was seen."""
+        self.reload()
 
     def show_unread(self) -> None:
         """Show that the plan cannot be read, after the error was shown as a notice."""
@@ -115,8 +122,14 @@ class ActionScreen(ClientScreen[None], Generic[_Facts]):
 
     def _not_prepared(self, error: Exception) -> None:
         self._asking = False
+        self._refused(error)
+
+    def _refused(self, error: Exception) -> None:
         self.report(error)
-        self.reload()
+        if isinstance(error, ResultChanged):
+            self.show_changed()
+        else:
+            self.reload()
 
     def _was_read(self, facts: _Facts) -> None:
         self.show(facts)
@@ -140,7 +153,9 @@ class ActionScreen(ClientScreen[None], Generic[_Facts]):
             self.reload()
 
     def _answered(self, name: str, outcome: Done | RefusedAction | None) -> None:
-        if isinstance(outcome, RefusedAction):
+        if isinstance(outcome, RefusedAction) and isinstance(outcome.error, ResultChanged):
+            self._refused(outcome.error)  # guard: the new result is seen before the next question
+        elif isinstance(outcome, RefusedAction):
             self.report(outcome.error)
             self.reload(partial(self._ask_again, name, outcome))
         elif isinstance(outcome, Done):

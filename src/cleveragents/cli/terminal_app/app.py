@@ -142,7 +142,7 @@ class TerminalApp(App[None]):
 
     TITLE = "CleverAgents"
     CSS: ClassVar[str] = """
-    ToastRack { align: right top; }  /* notices do not cover the prompt */
+    ToastRack { dock: top; align: right top; max-height: 50%; }  /* notices do not cover the prompt */
     * { scrollbar-size-vertical: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [

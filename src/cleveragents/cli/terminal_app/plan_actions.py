@@ -23,7 +23,7 @@ from cleveragents.cli.plan.view import change_lines
 from cleveragents.cli.plan.work import asking_call, discard_question, longer_approvals
 from cleveragents.cli.terminal_app.client_screen import visible
 from cleveragents.cli.terminal_app.dialogs import DialogChoice, DialogField, DialogQuestion, Tell, Values
-from cleveragents.core.errors import PlanError, RequestRefused
+from cleveragents.core.errors import PlanError, RequestRefused, ResultChanged
 from cleveragents.core.json_value import JsonValue
 
 if TYPE_CHECKING:
@@ -70,11 +70,15 @@ _SCOPE_KEYS = {"plan": "o", "project": "l"}
 
 
 class PlanActions:
-    """The questions about one plan. Every method calls the client: use it in a worker thread."""
+    """The questions about one plan. Every method calls the client: use it in a worker thread.
 
-    def __init__(self, client: Client, plan_id: str) -> None:
+    `seen` is the tree of the diff that was shown last, if any. An apply takes no other result.
+    """
+
+    def __init__(self, client: Client, plan_id: str, seen: str | None = None) -> None:
         self._client = client
         self._plan_id = plan_id
+        self._seen = seen
         self._questions: Mapping[str, Callable[[PlanView], DialogQuestion]] = {
             "approve": self._approve,
             "deny": self._deny,
@@ -91,7 +95,9 @@ class PlanActions:
         }
 
     def question(self, name: str) -> DialogQuestion:
-        """Return the question of an action. Raises `PlanError` if the plan does not offer the action now."""
+        """Return the question of an action. Raises `PlanError` if the plan does not offer the action now, and
+        `ResultChanged` for the apply of another result than the one that was seen.
+        """
         plan = self._client.plans.get(self._plan_id)
         if name not in plan.can:
             raise PlanError(plan.id, f"{plan.meaning}; {name} is not possible now")
@@ -242,8 +248,12 @@ class PlanActions:
         return DialogQuestion("Raise the budget?", lines, [DialogChoice("enter", "Raise", act)], fields)
 
     def _apply(self, plan: PlanView) -> DialogQuestion:
+        tree = self._seen or plan.tree
+        if plan.tree not in (None, tree):  # guard: the dialog would describe a result whose diff was not seen
+            raise ResultChanged(plan.id)
+
         def act(values: Values, tell: Tell) -> str:
-            applied = self._client.plans.apply(plan.id, version=plan.version, tree=plan.tree, progress=tell)
+            applied = self._client.plans.apply(plan.id, version=plan.version, tree=tree, progress=tell)
             done = applied.last_apply
             files = len(plan.changes) if done is None else done.files
             return f"applied to {counted(files, 'file')} of {plan.place}"

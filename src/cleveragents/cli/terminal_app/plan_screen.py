@@ -107,9 +107,7 @@ class PlanScreen(ActionScreen[_Page]):
 
     def action_act(self, name: str) -> None:
         if name == "review":
-            from cleveragents.cli.terminal_app.review_screen import ReviewScreen
-
-            self.app.push_screen(ReviewScreen(self.client, self.plan_id))
+            self._review()
         elif name == "correct":
             self.prepare(self.actions.decisions, self._pick_decision)
         else:
@@ -117,6 +115,19 @@ class PlanScreen(ActionScreen[_Page]):
 
     def action_comment(self) -> None:
         self.open(self.actions.comment(), "comment")
+
+    def show_changed(self) -> None:
+        self._review()
+
+    def _review(self) -> None:
+        from cleveragents.cli.terminal_app.review_screen import ReviewScreen
+
+        review = ReviewScreen(self.client, self.plan_id)
+
+        def seen(closed: None) -> None:
+            self.seen = review.seen or self.seen
+
+        self.app.push_screen(review, seen)
 
     def action_sub_plan(self) -> None:
         parts = [] if self.plan is None else [part for part in self.plan.sub_plans if part.id]

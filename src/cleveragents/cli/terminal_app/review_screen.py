@@ -105,11 +105,13 @@ class ReviewScreen(ActionScreen[_ReviewFacts]):
 
     def show(self, facts: _ReviewFacts) -> None:
         plan = self.plan = facts.plan
+        self.seen = facts.diff.tree
         self._files, self._comments = facts.diff.files, facts.comments
         applied = summary_of(plan) if plan.changes else "nothing"
         problems = [one for one in (plan.review_problem, *_lapsed(plan)) if one]
         problems += ["not all files are shown"] if len(plan.changes) > len(self._files) else []
-        heading = [f"Review: {plan.title}", f"to be applied: {applied}", *problems]
+        now = plan.status.value if plan.state.ended else "to be applied"
+        heading = [f"Review: {plan.title}", f"{now}: {applied}", *problems]
         self.query_one("#summary", Static).update(Content(visible("\n".join(heading))))
         files = self.query_one("#files", OptionList)
         paths = [file.path for file in self._files]

@@ -112,6 +112,10 @@ class ResultChanged(Conflict):
 
     plan_id: str
 
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return (Remedy("plan.diff", self.plan_id, text="Show the new diff"),)
+
 
 class NeedsHuman(Conflict):
     """The plan waits for a person."""

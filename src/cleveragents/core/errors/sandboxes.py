@@ -93,6 +93,7 @@ class ApplyConflict(Conflict):
     paths: tuple[str, ...]
     details: str = ""
     wanted: str = "applied"
+    remedies: tuple[Remedy, ...] = ()
 
     def __str__(self) -> str:
         named = ", ".join(self.paths)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from cleveragents.changes.model.merge_conflict import (
@@ -311,7 +311,8 @@ def _unmarked(history: PlanHistory, sandbox: Sandbox, merge: int) -> Resolution 
                 found = resolution_of(history, plan_id, sandbox, conflict.shown_path, Take.EDITED)
                 state = sandbox.files_below(found.tree).get(conflict.path)
                 if state is not None and state.mode in _FILES:  # guard: a deleted file may be a mistake
-                    return found
+                    # guard: edits decide no other conflict at the path, such as a deletion on one side
+                    return replace(found, ended=tuple(one for one in found.ended if one.marked))
     return None
 
 

@@ -154,7 +154,7 @@ class ApplyBody(CommitBody):
     tree: str | None = Field(
         default=None,
         max_length=64,
-        description="refuse unless the result is still this one, as in `tree` of the plan",
+        description="refuse unless the result is still this one, as in `tree` of the plan or diff",
         examples=["4b825dc642cb6eb9a060e54bf8d69288fbee4904"],
     )
 

@@ -178,10 +178,14 @@ def test_one_hunk_is_accepted_and_applied(client: Client, repository: Path) -> N
         await until(pilot, lambda: screen.plan and len(screen.plan.changes) == 1)
         await pilot.press("n", "n", "space")
         await until(pilot, lambda: "[ ] left out: hunk 2 of 2" in text_of(screen))
+        assert "to be applied: 1 file" in text_of(screen)
         await pilot.press("A")
         assert "left out: made.txt" in text_of(await dialog(pilot))
         await pilot.press("y")
         await until(pilot, lambda: "applied to 1 file" in notices(pilot))
+        await until(pilot, lambda: screen.plan and screen.plan.state is PlanState.APPLIED)
+        assert "to be applied" not in text_of(screen)
+        assert "applied: 1 file" in text_of(screen)
 
     using(screen, script)
     lines = (repository / "many.txt").read_text().splitlines()
@@ -566,3 +570,60 @@ def test_a_verdict_on_a_hunk_that_has_changed_is_refused(client: Client) -> None
 
     using(screen, script)
     assert client.plans.get(plan_id).changes == ()
+
+
+def rewrite(client: Client, plan_id: str, text: str) -> None:
+    """Change the result of a plan, as another person may."""
+    (Path(str(client.plans.get(plan_id).sandbox)) / "README.md").write_text(text)
+    client.plans.capture(plan_id)
+
+
+def test_only_the_diff_that_is_shown_is_applied(client: Client, repository: Path) -> None:
+    plan_id = command(client, "sed -i s/colour/color/ README.md")
+    screen = ReviewScreen(client, plan_id)
+
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: screen.plan)
+        rewrite(client, plan_id, "Other\n")
+        await pilot.press("A")
+        await until(pilot, lambda: "has changed since you saw it" in notices(pilot))
+        await until(pilot, lambda: "+ Other" in text_of(screen))
+        assert pilot.app.screen is screen
+        await pilot.press("A")
+        await dialog(pilot)
+        rewrite(client, plan_id, "Another\n")
+        await pilot.press("y")
+        await until(pilot, lambda: "+ Another" in text_of(screen))
+        await pilot.pause(0.3)
+        assert pilot.app.screen is screen  # the new diff is read before the next question
+        await pilot.press("A")
+        await dialog(pilot)
+        await pilot.press("y")
+        await until(pilot, lambda: "applied to 1 file" in notices(pilot))
+
+    using(screen, script)
+    assert (repository / "README.md").read_text() == "Another\n"
+
+
+def test_a_result_that_changed_after_its_review_is_reviewed_again(client: Client) -> None:
+    plan_id = command(client, "sed -i s/colour/color/ README.md")
+    screen = PlanScreen(client, plan_id)
+
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: screen.plan)
+        await pilot.press("d")
+        await until(pilot, lambda: "+ The color" in text_of(pilot.app.screen))
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is screen)
+        rewrite(client, plan_id, "Other\n")
+        await pilot.press("A")
+        await until(pilot, lambda: "has changed since you saw it" in notices(pilot))
+        await until(pilot, lambda: isinstance(pilot.app.screen, ReviewScreen))
+        await until(pilot, lambda: "+ Other" in text_of(pilot.app.screen))
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is screen)
+        await pilot.press("A")
+        await dialog(pilot)
+
+    using(screen, script)
+    assert client.plans.get(plan_id).state is PlanState.COMPLETE

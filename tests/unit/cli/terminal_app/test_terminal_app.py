@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import OptionList
+from textual.widgets._toast import Toast
 
 from cleveragents.api.client import Client, LocalClient
 from cleveragents.api.conversations.client import ConversationRequest
@@ -86,6 +87,20 @@ def test_a_missing_model_is_named_at_the_start(client: Client, monkeypatch: pyte
         await until(pilot, lambda: "No model" not in text_of(app.home))
 
     drive(client, play, notice=notice)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_notices_do_not_hide_the_prompt(client: Client, width: int) -> None:
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        app.notify("It failed for a reason that takes more than one line of a narrow terminal. " * 2)
+        app.notify("Another notice.", severity="error")
+        await until(pilot, lambda: len(app.screen.query(Toast)) == 2)
+        await until(pilot, lambda: all(toast.region.area for toast in app.screen.query(Toast)))
+        prompt = app.home.conversation.prompt.region
+        assert prompt.area
+        assert [toast.region.overlaps(prompt) for toast in app.screen.query(Toast)] == [False, False]
+
+    drive(client, play, size=(width, 24), notifications=True)
 
 
 def test_esc_stops_the_answer_and_the_next_message_redirects_it(client: Client) -> None:

@@ -1,6 +1,6 @@
 // The actions of a plan: a button for each action the server allows, and its dialog.
 
-import { html, useState } from "../ui.js";
+import { html, useRef, useState } from "../ui.js";
 import { Button, Dialog, TextArea, TextField, toast } from "../components.js";
 import { counted } from "../format.js";
 import { navigate } from "../router.js";
@@ -56,8 +56,9 @@ export function Actions({ plan, asking, open }) {
 
 const DIALOGS = { apply: Apply, revise: Revise, resume: Resume, rebase: Rebase, rollback: Withdraw, undo: Undo, reject: Discard, pause: Pause, cancel: Cancel, delete: Delete };
 
-// The dialog of an action. It closes once the action is done; errors are shown inside it.
-export function ActionDialog({ name, plan, asking, close }) {
+// The dialog of an action. It closes once the action is done; errors are shown inside it. `shown` is the result that
+// the page shows, null while its diff is being read again; `showDiff` opens the diff.
+export function ActionDialog({ name, plan, asking, close, shown, showDiff }) {
   const Body = DIALOGS[name];
   if (!Body) return null;
   const shut = () => {
@@ -65,12 +66,19 @@ export function ActionDialog({ name, plan, asking, close }) {
     close();
   };
   const send = async (body, done) => {
-    const said = await asking.ask(name, body);
+    const said = await asking.ask(name, body, name, isOutOfDate);
     if (said === null) return;
     shut();
     toast(done);
   };
-  return html`<${Body} ...${{ plan, asking, shut, send }} trouble=${html`<${Trouble} problem=${asking.said[name]} />`} />`;
+  const isOutOfDate = (problem) => {
+    if (problem.code !== "result-changed") return false;
+    shut();
+    showDiff();
+    toast("Nothing was applied: the result changed after you saw it. Look at the new diff, and apply again.", "bad");
+    return true;
+  };
+  return html`<${Body} ...${{ plan, asking, shut, send, shown }} trouble=${html`<${Trouble} problem=${asking.said[name]} />`} />`;
 }
 
 function Frame({ title, name, yes, kind = "primary", asking, shut, onYes, disabled, children, trouble, icon }) {
@@ -89,13 +97,14 @@ function Frame({ title, name, yes, kind = "primary", asking, shut, onYes, disabl
   <//>`;
 }
 
-function Apply({ plan, asking, shut, send, trouble }) {
+function Apply({ plan, asking, shut, send, shown, trouble }) {
   const [message, setMessage] = useState("");
   const [branch, setBranch] = useState("");
   const left = (plan.left_out || []).length;
   const failed = (plan.checks || []).filter((check) => check.required && !hasPassed(check));
   // The result that the dialog was opened for: the plan may change while it is open.
-  const [seen] = useState({ version: plan.version, tree: plan.tree });
+  const kept = useRef(null);
+  const seen = (kept.current ??= shown);
   const said = { commit: message.trim(), to_branch: branch.trim(), ...seen };
   const body = Object.fromEntries(Object.entries(said).filter(([, value]) => value));
   const apply = () => send(body, "Applying the result");
@@ -109,7 +118,7 @@ function Apply({ plan, asking, shut, send, trouble }) {
     : "Empty: the files are changed but not committed.";
   return html`<${Frame}
     ...${{ name: "apply", asking, shut, trouble }}
-    title=${remote ? "Apply and push" : "Apply the result"} yes=${remote ? "Apply and push" : "Apply"} icon="check" onYes=${apply}
+    title=${remote ? "Apply and push" : "Apply the result"} yes=${remote ? "Apply and push" : "Apply"} icon="check" onYes=${apply} disabled=${!seen}
   >
     <p>
       Merge ${counted(plan.files_changed, "changed file")} into ${where}. On a conflict, nothing is changed.

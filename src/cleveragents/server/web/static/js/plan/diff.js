@@ -3,7 +3,7 @@
 // Keys: n and p go to the next and previous file, a accepts and x leaves out the current file, u and s switch
 // between unified and side by side. Each verdict is sent to the server at once; the page only shows the server's state.
 
-import { html, useMemo, useRef, useState } from "../ui.js";
+import { html, useEffect, useMemo, useRef, useState } from "../ui.js";
 import { Button, Empty, Loaded, toast } from "../components.js";
 import { counted } from "../format.js";
 import { useKeys } from "../keys.js";
@@ -20,14 +20,34 @@ const AT_ONCE = 1500;
 const NONE = [];
 const HUNK = /, the hunk at lines \d+-\d+(: decide again, the file changed)?$/;
 
-export function Diff({ plan, rev, asking }) {
+export function Diff({ plan, rev, asking, setSeen }) {
   const load = useRead(`/plans/${plan.id}/diff`, rev);
+  useSeen({ ...load, rev }, setSeen, asking);
   const comments = useComments(plan, rev).data || NONE;
   return html`<div>
     ${plan.review_problem && html`<p class="p-warn">${plan.review_problem}</p>`}
     ${(plan.notes || []).map((note) => html`<p key=${note} class="p-note">${note}</p>`)}
     <${Loaded} load=${load} what="Loading the diff">${(diff) => html`<${Files} ...${{ plan, diff, comments, asking }} />`}<//>
   </div>`;
+}
+
+// Remembers which result is shown, because an apply takes no other one. A change that is not the user's own verdict is
+// announced: part of the old diff may have been read.
+function useSeen({ data, at, error, rev }, setSeen, asking) {
+  const before = useRef(null);
+  const judged = useRef(false);
+  judged.current ||= asking.busy === "review";
+  useEffect(() => {
+    if (!data) return;
+    const changed = before.current !== null && before.current !== data.tree;
+    if (changed && !judged.current) toast("The result has changed. Look at the new diff before you apply it.", "bad");
+    if (changed) judged.current = false;
+    before.current = data.tree;
+    setSeen({ tree: data.tree, at });
+  }, [data, at]);
+  useEffect(() => {
+    if (error) setSeen((now) => ({ tree: now?.tree, at: rev })); // no new diff: an apply is still possible
+  }, [error, rev]);
 }
 
 // The files of the diff, including the files left out.

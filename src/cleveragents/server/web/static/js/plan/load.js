@@ -140,17 +140,23 @@ function useReader(id, setPlan, setProblem, setRev) {
   };
 }
 
-// Loads a resource of the plan, and again when `rev` rises. The old data stays until the new data is there.
+// Loads a resource of the plan, and again when `rev` rises. The old data stays until the new data is there; `at` is
+// the `rev` that it was read for.
 export function useRead(path, rev, { query = {}, whole = false } = {}) {
   const spelled = JSON.stringify(query);
-  const read = (signal) => (whole ? all(path, query, { signal }) : get(path, query, { signal }));
+  const now = useRef(rev);
+  now.current = rev;
+  const read = async (signal) => {
+    const at = now.current;
+    return { at, data: await (whole ? all(path, query, { signal }) : get(path, query, { signal })) };
+  };
   const load = useLoad(read, [path, spelled]);
   const first = useRef(rev);
   useEffect(() => {
     if (rev !== first.current) load.reload();
     first.current = rev;
   }, [rev]);
-  return load;
+  return { ...load, data: load.data && load.data.data, at: load.data && load.data.at };
 }
 
 // Sends actions on the plan, one at a time. `busy` names the running action; `said` holds the problem of each place.

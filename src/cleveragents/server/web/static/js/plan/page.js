@@ -64,6 +64,7 @@ function Known({ given, problem, events, rev, reload }) {
   const lines = useLines(plan.id);
   const [tab, go] = useTab([...TABS, ...DETAILS], ALSO, KEYED);
   const [open, setOpen] = useState(null);
+  const [seen, setSeen] = useState(null); // the diff that was shown last: its tree, and the `rev` it was read for
   const [checkpoint, setCheckpoint] = useState(null);
   const stopping = useMemo(() => isStopping(events, isRunning(plan)), [events, plan.state]);
   const job = useMemo(() => lastPlanJob(events), [events]);
@@ -71,7 +72,8 @@ function Known({ given, problem, events, rev, reload }) {
   useEffect(() => {
     document.title = `${word} · ${plan.goal} · CleverAgents`;
   }, [word, plan.goal]);
-  const all = { plan, events, rev, asking, stopping, lines, rollBack: setCheckpoint };
+  const all = { plan, events, rev, asking, stopping, lines, rollBack: setCheckpoint, setSeen };
+  const shown = tab === "diff" && seen?.at !== rev ? null : { tree: seen?.tree ?? plan.tree, version: plan.version };
   const needs = html`<${NeedsYou} ...${{ plan, asking, job }} open=${setOpen} />`;
   return html`<div class="plan" data-plan=${plan.id} data-state=${`${plan.phase}/${plan.state}`} data-calls=${(plan.calls || []).length}>
     <${Header} ...${{ plan, stopping, job, connection }}>
@@ -86,7 +88,7 @@ function Known({ given, problem, events, rev, reload }) {
       <//>
       <${About} plan=${plan} go=${go} />
     </div>
-    ${open && html`<${ActionDialog} name=${open} ...${{ plan, asking }} close=${() => setOpen(null)} />`}
+    ${open && html`<${ActionDialog} name=${open} ...${{ plan, asking, shown }} showDiff=${() => go("diff")} close=${() => setOpen(null)} />`}
     ${checkpoint && html`<${RollbackDialog} ...${{ plan, asking }} call=${checkpoint} close=${() => setCheckpoint(null)} />`}
   </div>`;
 }

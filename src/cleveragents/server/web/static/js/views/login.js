@@ -61,7 +61,7 @@ export function Login({ onEntered, error, ended }) {
         value=${token}
         onInput=${setToken}
         error=${problem && inWords(problem)}
-        hint="The server prints an address with a token when it starts. An admin can create one for you."
+        hint="A server in a terminal prints an address with a token at its first start. Otherwise, run agents user token admin on its machine, or ask an admin for a token."
       />
       <${Button} kind="primary" type="submit" busy=${busy}>Log in<//>
     </form>
