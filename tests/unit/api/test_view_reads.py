@@ -61,8 +61,13 @@ def test_a_view_reads_each_record_once(tmp_path: Path, monkeypatch: pytest.Monke
             client.plans.get(plan.id)
         with recorded_queries() as of_list:
             client.plans.list()
+        with recorded_queries() as of_requests:
+            assert [one.id for one in client.plans.list(needs=["review"]).items] == [plan.id]
     assert {table: repetitions(of_view, table) for table in TABLES} == dict.fromkeys(TABLES, 1)
     assert max(repetitions(of_list, table) for table in TABLES) == 1
     # Results of tools may be megabytes, and a list has a hundred plans.
     of_calls = [statement for statement, _ in of_list if "tool_calls" in statement]
     assert all("tool_calls.tool IN" in statement for statement in of_calls), of_calls
+    # Ended plans, which have no pending request, are most of a long history.
+    of_plans = [statement for statement, _ in of_requests if "FROM plans" in statement.replace("\n", " ")]
+    assert "plans.state IN" in of_plans[0], of_plans

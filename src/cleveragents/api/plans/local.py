@@ -137,7 +137,8 @@ class LocalPlans:
         found, more = latest(
             parts,
             wanted,
-            states=tuple(states),
+            # An ended plan has no pending request.
+            states=tuple(states) or tuple(state for state in PlanState if needs and not state.ended),
             limit=limit,
             after=after,
             scope=self._access.scope,
