@@ -264,9 +264,13 @@ def test_decisions_are_shown_explained_and_corrected(agents: Ask, asked: Ask, mo
     assert asked("plan", "explain", plan, "9").code == 2
 
 
-def test_programs_see_the_same_of_a_plan_wherever_it_runs(agents: Ask, asked: Ask, model: str) -> None:
+def test_programs_see_the_same_of_a_plan_wherever_it_runs(
+    agents: Ask, asked: Ask, model: str, tmp_path: Path
+) -> None:
     words = ("run", "Keep settings", "--model", model, "--profile", "trusted", "--format", "stream-json")
-    here = agents(*words, "--here", on_server=True)
+    # In a state of its own: other tests compare the lists of the server and of its machine.
+    own = ("--set", f"state.directory={tmp_path / 'state'}")
+    here = agents(*own, *words, "--here", on_server=True)
     there = asked(*words)
     assert (there.code, _seen(there)) == (here.code, _seen(here))
     assert {one["event"] for one in _seen(there)} >= {"thinking", "piece", "thought", "tool", "tool_done"}
