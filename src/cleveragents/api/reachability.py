@@ -29,7 +29,7 @@ def is_unreachable(parts: PlanParts, plan: Plan) -> bool:
     resource = Path(plan.resource)
     if not resource.is_dir():
         return True
-    row = parts.sandboxes.row(plan.id)
+    row = parts.sandboxes.shown_row(plan.id)
     # The mount point of a missing disk is an empty directory, not a repository.
     return row is not None and row.strategy == PrivateClone.name and not is_repository(resource)
 

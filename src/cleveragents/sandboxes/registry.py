@@ -94,7 +94,7 @@ class SandboxRegistry:
         self._ensure_quota()
         place = self._place(request.plan_id)
         with self._claimed(place, request.plan_id):
-            known = self._current_row(request.plan_id)
+            known = self.row(request.plan_id)
             ours = known is not None and self._is_ours(known)
             if known is not None and ours and known.state == READY:  # guard: a peer created it meanwhile
                 return self._opened(known)
@@ -118,7 +118,7 @@ class SandboxRegistry:
             return
         place = self._place(plan_id)
         with self._claimed(place, plan_id):
-            row = self._current_row(plan_id)
+            row = self.row(plan_id)
             if row is None or not self._is_ours(row):  # guard: a peer removed it, or has its own
                 remove_all(place.directory)
             else:
@@ -126,14 +126,14 @@ class SandboxRegistry:
 
     def row(self, plan_id: str) -> SandboxRow | None:
         """Return the record of the plan's sandbox; None if there is none."""
+        with self._database.read() as connection:
+            return rows.find(connection, plan_id)
+
+    def shown_row(self, plan_id: str) -> SandboxRow | None:
+        """Return the record for a view: see `shared_reads`. Code that touches files calls `row`."""
         return self._database.read_shared(
             ("sandbox", plan_id), lambda connection: rows.find(connection, plan_id)
         )
-
-    def _current_row(self, plan_id: str) -> SandboxRow | None:
-        """Return the record, also if an earlier one is shared: a peer may have changed it since."""
-        with self._database.read() as connection:
-            return rows.find(connection, plan_id)
 
     def rows(self) -> Sequence[SandboxRow]:
         """Return the records of all sandboxes on this machine."""

@@ -56,8 +56,9 @@ _SHARED: ContextVar[dict[tuple[Database, Hashable], Any] | None] = ContextVar("s
 def shared_reads() -> Iterator[None]:
     """Let equal calls of `Database.read_shared` in this block return the result of the first one.
 
-    For code that only shows something: a view of a plan uses the same rows in many places, and they must
-    agree with each other. A write in the block is seen by the reads after it. Other threads are not affected.
+    For code that only shows something: a view of a plan uses the same rows in many places. Different reads
+    are still separate snapshots. A write in the block is seen by the reads after it. Other threads are not
+    affected. Code that changes files reads directly, or calls `forget_reads` first.
     """
     if _SHARED.get() is not None:  # one memory for nested blocks: a write in the inner one clears it
         yield

@@ -15,7 +15,7 @@ from cleveragents.api.client import connect
 from cleveragents.api.plans.request import PlanRequest
 from tests.plan_bench import new_repository
 
-TABLES = ("tool_calls", "changesets", "change_entries", "check_runs", "sandboxes")
+TABLES = ("tool_calls", "changesets", "change_entries", "check_runs")
 """The tables whose rows many fields of a view are computed from."""
 
 

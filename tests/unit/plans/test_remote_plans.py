@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -42,6 +43,7 @@ from cleveragents.plans.remote.sandboxes import PlanTakeover
 from cleveragents.sandboxes.mirror import Mirrors
 from cleveragents.sandboxes.ports import SandboxRequest, StartTree
 from cleveragents.storage.columns import microseconds
+from cleveragents.storage.database import shared_reads
 from cleveragents.storage.service_tables import contents, workers
 from cleveragents.storage.tables import plans, sandboxes
 from cleveragents.testing.clock import RaiseAt
@@ -516,3 +518,35 @@ def test_any_machine_can_run_parts_of_a_tree(remote: Remote, one: Machine, other
     assert other.apply(plan).phase_state == APPLIED
     assert (remote.text("left.txt"), remote.text("right.txt")) == ("2", "1")
     assert len(remote.commits_of(plan.id)) == 1
+
+
+def test_a_view_leaves_the_files_of_a_worker_that_took_the_plan_over(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    one = machines("one", faults=RaiseAt("tool.ended.after", Died, 1))
+    steps = (write("x.txt", "1\n"), command("echo more >> b.txt"), command("cat b.txt > seen.txt"))
+    plan = one.plan(remote, *steps)
+    job = one.claimed(plan)
+    with pytest.raises(Died):
+        one.run(job)
+    one.lose(job)
+    appended, shown = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        appended.set()
+        assert shown.wait(100)
+
+    other = machines("other", faults=At("tool.ended.after", wait))
+    other.knows(one)
+    worker = threading.Thread(target=lambda: other.run(other.claimed(plan)))
+    try:
+        with shared_reads():
+            found_changes(other.parts, other.now(plan.id))
+            worker.start()
+            assert appended.wait(60)
+            found_changes(other.parts, other.now(plan.id))
+    finally:
+        shown.set()
+        worker.join(100)
+    assert other.now(plan.id).phase_state == DONE
+    assert "+more" in other.diff(plan)

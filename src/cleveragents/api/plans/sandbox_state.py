@@ -20,7 +20,7 @@ def is_kept(parts: PlanParts, plan: Plan) -> bool:
     """Return whether the sandbox exists."""
     from cleveragents.sandboxes.rows import READY
 
-    row = parts.sandboxes.row(plan.id)
+    row = parts.sandboxes.shown_row(plan.id)
     return row is not None and row.state == READY
 
 

@@ -55,6 +55,7 @@ from cleveragents.sandboxes.ports import (
 )
 from cleveragents.sandboxes.registry import SandboxRegistry
 from cleveragents.sandboxes.rows import READY, SandboxRow
+from cleveragents.storage.database import forget_reads
 from cleveragents.storage.files.paths import remove_all
 from cleveragents.storage.service_tables import remote_bases, resources
 from cleveragents.storage.tables import plans
@@ -266,6 +267,9 @@ class RemoteSandboxes(SandboxRegistry):
             with self._claimed(place, row.plan_id):
                 sandbox = self._complete(row, place) or self._made(row, place, None)
         with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
+            now = self.row(row.plan_id)
+            if now is not None and self._is_ours(now):  # guard: a worker of this machine took the plan over
+                return super().open(row.plan_id)
             self._brought_up_to_date(sandbox, place)
         return sandbox
 
@@ -303,6 +307,7 @@ class RemoteSandboxes(SandboxRegistry):
         """Bring the sandbox to the recorded state, with the contents of all recorded changes. The caller
         has locked `place`.
         """
+        forget_reads()  # guard: files are never restored to what an earlier read of a view returned
         history = self._take_over.history
         changes = [change.entry for change in history.changes(sandbox.plan_id)]
         facts = place.read_facts(sandbox.plan_id)
