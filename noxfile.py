@@ -489,11 +489,3 @@ def conformance(session: nox.Session) -> None:
         session.run(PYTHON, "-m", "venv", str(home / "a2a"))
         session.run(python, "-m", "pip", "install", "--quiet", *A2A_REQUIREMENTS)
     session.run(PYTHON, "-m", "tests.conformance.a2a_suite", python, tck, env=_environment())
-
-
-# The summary also names skipped interpreters, with the reason.
-nox.options.sessions += [
-    f"unit({version})"
-    for version in INTERPRETERS
-    if version != PRIMARY and _find_interpreter(version) is None
-]

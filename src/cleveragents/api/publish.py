@@ -29,6 +29,7 @@ from cleveragents.plans.model.plan import PlanState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from cleveragents.api.plans.client import Plans
     from cleveragents.api.plans.views import PlanView
@@ -121,16 +122,24 @@ def ensure_unapplied(plan: Plan | PlanView, commit: str | None) -> None:
 
 
 def publish_directory(
-    container: Container, plan: Plan, view: PlanView, target: PublishTarget, *, message: str
+    container: Container,
+    plan: Plan,
+    view: PlanView,
+    target: PublishTarget,
+    *,
+    message: str,
+    decision: Callable[[str], AbstractContextManager[Plan]],
 ) -> Mapping[str, JsonValue]:
     """Commit the result on top of HEAD and push it to a new branch. A second call updates that branch, if the
     result, HEAD or the message has changed.
 
     Raises `PlanError` without a remote, or if the branch belongs to others or git fails; `RequestRefused` for
     the default branch; `NeedsHuman` if the push would include commits of the user and the target does not
-    allow that; `ResultChanged` if the result changes during `confirm`; `InvalidName`; the errors of an apply.
+    allow that; `StalePlan` and `ResultChanged` if the plan or its result changes before the push;
+    `InvalidName`; the errors of an apply. `decision` locks the plan during the push.
     """
     from cleveragents.access.model.project import new_branch
+    from cleveragents.api.plans.apply_jobs import ensure_unmoved
     from cleveragents.api.plans.changes import commit_message
     from cleveragents.plans.apply_policy import ensure_checked
 
@@ -157,11 +166,13 @@ def publish_directory(
         return row | {"commit": found.existing, "unchanged": True}
     if not target.with_commits:  # guard: a commit that the user has not pushed may be private
         _ensure_pushed(plan.id, found.name, git.unpushed(found, commit), target.confirm)
-        # The commit is pushed as it was confirmed, even if HEAD has moved since.
-        now = parts.result.tree(plan, parts.sandboxes.open(plan.id))
-        if now != view.tree:  # guard: another result was confirmed
+    with decision(plan.id) as now:
+        ensure_unmoved(now, plan.version)  # guard: the plan may be discarded or applied meanwhile
+        # guard: the result that was confirmed is still the result, and may be applied
+        if parts.result.decided(now, parts.sandboxes.open(plan.id))[0] != view.tree:
             raise ResultChanged(plan.id)
-    git.push(found, ref, commit)
+        # The commit is pushed as it was confirmed, even if HEAD has moved since.
+        git.push(found, ref, commit)
     _record(container, plan, {"branch": name, "remote": found.name, "commit": commit})
     return row | {"commit": commit}
 

@@ -420,7 +420,9 @@ class PlanAgent:
         done = await _asked(_applied_as_seen, self._client.plans, plan)
         if done is None:
             await self._say(session.id, "Nothing was applied: the result changed after you saw it.")
-            await self._applied(session, await _asked(self._client.plans.get, plan.id))
+            current = await _asked(self._client.plans.get, plan.id)
+            if "apply" in current.can:
+                await self._applied(session, current)
             return
         await self._say(session.id, f"Plan `{plan.id}`: {done.meaning}.")
 

@@ -12,8 +12,10 @@ import click
 import pytest
 
 from cleveragents import connect
+from cleveragents.api.plans.local import LocalPlans
 from cleveragents.cli import prompts
 from cleveragents.cli.prompts import prompt_key
+from cleveragents.core.errors import ResultChanged, UnknownPlan
 from tests.cli_bench import COMMAND, REPLACE, Agents, git, paint_shop, use_home
 
 pytestmark = pytest.mark.usefixtures("commands_are_forked")
@@ -299,6 +301,31 @@ def test_a_failed_action_does_not_end_the_round(agents: Agents, repository: Path
     assert ended.code == 0, ended.err
     assert ended.err.count("nothing was changed") == 2
     assert "0 decisions, 2 left" in ended.err
+
+
+def test_a_review_of_a_plan_without_a_request_says_so(agents: Agents) -> None:
+    plan = agents("run", "--action", "builtin/command", "--review", "--", "true").id
+    ended = agents("plan", "review", plan)
+    assert (ended.code, "nothing to decide: unchanged" in ended.err) == (0, True), ended.err
+
+
+def test_a_result_that_cannot_be_shown_again_does_not_end_the_round(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = agents(*REPLACE, "--review").id, agents(*OTHER, "--review").id
+
+    def refuse(_plan: object, plan_id: str, **_: object) -> None:
+        raise ResultChanged(plan_id)
+
+    def remove(_plans: object, plan_id: str, *_: object, **_more: object) -> None:
+        raise UnknownPlan(plan_id)
+
+    monkeypatch.setattr(LocalPlans, "apply", refuse)
+    monkeypatch.setattr(LocalPlans, "patch", remove)
+    ended = agents("plan", "review", typed="yyq")
+    assert ended.code == 0, ended.err
+    assert first in ended.err
+    assert second in ended.err
 
 
 def test_denied_plans_and_one_named_plan_are_decided(agents: Agents) -> None:

@@ -13,6 +13,7 @@ import pytest
 from cleveragents import connect
 from cleveragents.api.publish import PublishView, web_address
 from cleveragents.cli.plan.publish import _command, _environment, _opened
+from cleveragents.plans.apply import PlanApply
 from tests.cli_bench import REPLACE, Agents, git
 
 pytestmark = pytest.mark.usefixtures("commands_are_forked")
@@ -206,6 +207,41 @@ def test_only_what_was_confirmed_is_published(
         assert (ended.code, branches) == (3, ["main"])
         assert "has changed since you saw it" in " ".join(ended.err.split())
         assert f"agents plan diff {plan}" in ended.err
+
+
+@pytest.mark.parametrize("action", ["apply", "discard"])
+@pytest.mark.parametrize("options", [(), ("--with-commits",)])
+def test_a_plan_that_ends_before_the_push_is_not_published(
+    agents: Agents,
+    repository: Path,
+    remote: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    action: str,
+    options: tuple[str, ...],
+) -> None:
+    commit(repository, "wip.txt")
+    plan = agents(*REPLACE, "--review").id
+
+    def end() -> None:
+        with connect() as client:
+            getattr(client.plans, action)(plan)
+
+    def answered(_question: str, **_: Any) -> str:
+        end()
+        return "y"
+
+    if options:  # no question: the plan ends after the commit is made
+        made = PlanApply.commit_apart
+
+        def ended_meanwhile(self: PlanApply, *given: Any) -> str:
+            end()
+            return made(self, *given)
+
+        monkeypatch.setattr(PlanApply, "commit_apart", ended_meanwhile)
+    monkeypatch.setattr(click, "prompt", answered)
+    ended = agents("plan", "publish", plan, "--no-pull-request", *options, typed="")
+    assert ended.code != 0, ended.err
+    assert git(remote, "branch", "--format=%(refname:short)").split() == ["main"]
 
 
 def commit(repository: Path, name: str) -> None:

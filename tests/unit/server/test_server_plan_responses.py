@@ -327,7 +327,7 @@ def test_an_action_that_is_impossible_now_is_a_conflict(idle: PlanServer) -> Non
 def test_a_plan_that_has_not_begun_has_changed_nothing(idle: PlanServer) -> None:
     plan = idle.make(**{key: value for key, value in COMMAND.items() if key != "resource"})
     where = f"/plans/{plan['id']}"
-    assert idle.get(f"{where}/diff") == {"files": [], "truncated": False}
+    assert idle.get(f"{where}/diff") == {"files": [], "truncated": False, "tree": None}
     assert idle.bench.viewer.get(f"/api{where}/diff", params={"format": "patch"}).text == ""
     assert idle.get(f"{where}/calls")["items"] == []
     assert idle.get(f"{where}/graph")["actors"] == []

@@ -78,4 +78,4 @@ def test_reports_a_bubblewrap_that_does_not_work(tmp_path: Path) -> None:
 def test_ci_and_make_test_install_them_in_the_same_place() -> None:
     recipe = (ROOT / "Makefile").read_text().partition("\ntest:")[2].partition("\n\n")[0]
     assert recipe.split("\n")[1:] == ["\t@./requirements/system", "\t@$(BIN)/nox"]
-    assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("exec make test versions")
+    assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("exec make --keep-going test versions")

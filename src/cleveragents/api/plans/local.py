@@ -381,7 +381,9 @@ class LocalPlans:
             view = self._view(plan)
         target = PublishTarget(branch, remote, with_commits, confirm)
         with acting_as(self._by):  # without the lock: `confirm` may wait for a person
-            made = publish_directory(self._container, plan, view, target, message=message or "")
+            made = publish_directory(
+                self._container, plan, view, target, message=message or "", decision=self._decision
+            )
         return view_of(PublishView, made)
 
     def discard(self, plan_id: str, *, version: int | None = None) -> PlanView:

@@ -334,7 +334,7 @@ def _numbered(files: Sequence[FileDiffView]) -> str:
 
 def _decide(session: Session, client: Client, plan_id: str | None, output: Output) -> None:
     """Ask for decisions about the plan, or about all plans here that need a person. Without a terminal, print
-    the next steps and exit with 3.
+    the next steps of a plan that needs one and exit with 3.
     """
     from cleveragents.cli.plan.work import WorkOptions, interactive
 
@@ -343,6 +343,9 @@ def _decide(session: Session, client: Client, plan_id: str | None, output: Outpu
         progress(f"nothing is left to decide: the plan is {named.status.value}")
         return
     if named is not None and not interactive():
+        if named.needs is None:
+            progress(f"nothing to decide: {named.meaning}")
+            return
         progress("no terminal to ask in; decide with one of these commands:")
         print_next_steps(client.plans.get(named.id))
         raise click.exceptions.Exit(NEEDS_HUMAN)

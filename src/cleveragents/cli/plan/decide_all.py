@@ -114,9 +114,10 @@ def _asked_about(made: _Round, plan_id: str, place: str) -> bool:
         if key in (question.later, _SKIP, _QUIT):
             return key != _QUIT
         try:
-            done = question.actions[key]()
-        except ResultChanged as changed:
-            done = shown_again(made.deciding, changed)
+            try:
+                done = question.actions[key]()
+            except ResultChanged as changed:
+                done = shown_again(made.deciding, changed)
         except CleverAgentsError as error:
             report(error, made.deciding.prefix)
             return True

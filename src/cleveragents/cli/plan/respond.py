@@ -173,7 +173,9 @@ def resume_plan(
     deciding = _deciding(session, output, yes=yes)
     plans = deciding.client.plans
     plan = plans.get(chosen_plan(deciding.client, plan_id, "resume"))
-    if plan.phase is Phase.APPLY and not plan.state.ended and "resume" not in plan.can:
+    # A blocked plan that was rolled back continues, also if no worker can run it now.
+    continues = any(step.action == "plan.resume" for step in plan.steps)
+    if plan.phase is Phase.APPLY and not plan.state.ended and not continues:
         with printed_at_end(deciding.client, deciding.output, plan.id) as told:
             told.plan = apply_now(deciding.client, plan)
         return
