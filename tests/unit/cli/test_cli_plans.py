@@ -708,10 +708,10 @@ def test_a_conflict_shows_both_sides_and_touches_nothing(agents: Agents, reposit
     for step in (f"rebase {ran.id}", f"resolve {ran.id} --ours|--theirs|--edited PATH"):
         assert f"agents plan {step}" in refused.err
     assert git(repository, "status", "--porcelain=v2") == before
-    again = agents("plan", "resume", ran.id)
+    again = agents("plan", "resume", ran.id, "--yes")
     assert again.code == 3
     assert agents("plan", "review", ran.id, "src/paint.py").code == 0
-    assert agents("plan", "resume", ran.id).code == 0
+    assert agents("plan", "resume", ran.id, "--yes").code == 0
     assert (repository / "src/paint.py").read_text() == "colour = 5\nother = 2\n"
 
 

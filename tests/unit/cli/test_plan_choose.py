@@ -280,6 +280,29 @@ def test_a_blocked_plan_that_was_rolled_back_is_resumed(agents: Agents, reposito
     assert "+color = 1" in agents("plan", "diff", plan).out
 
 
+def test_a_blocked_plan_for_review_is_not_applied_by_resume(agents: Agents, repository: Path) -> None:
+    plan = agents(*REPLACE, "--review").id
+    before = (repository / "README.md").read_text()
+    (repository / "README.md").write_text("By hand.\n")
+    assert agents("plan", "apply", plan).code == 3
+    (repository / "README.md").write_text(before)
+    refused = agents("plan", "resume", plan)
+    assert (refused.code, f"agents plan apply {plan}" in refused.err) == (3, True), refused.err
+    assert (repository / "README.md").read_text() == before
+    assert agents("plan", "resume", plan, "--yes").code == 0
+    assert (repository / "README.md").read_text() != before
+
+
+def test_a_rollback_of_captured_edits_does_not_propose_to_repeat_them(agents: Agents) -> None:
+    plan = agents(*REPLACE, "--review").id
+    sandbox = json.loads(agents("plan", "show", plan, "--format", "json").out)["sandbox"]
+    Path(sandbox, "README.md").write_text("Mine.\n")
+    assert agents("plan", "capture", plan).code == 0
+    rolled = agents("plan", "rollback", plan, "2")
+    assert rolled.code == 0
+    assert f"plan resume {plan}" not in rolled.err
+
+
 def test_an_undo_below_a_later_plan_names_that_plan(agents: Agents, repository: Path) -> None:
     plan = agents(*REPLACE, "--yes").id
     more = ("--arg", "pattern=color", "--arg", "replacement=hue")

@@ -409,7 +409,8 @@ def rollback_plan(
     """Roll a plan back, or withdraw a revision.
 
     The checkpoint is the number of a call in `agents plan log PLAN`: this call and all later ones are
-    reverted in the sandbox. Your own files stay as they are. `agents plan resume PLAN` repeats these calls.
+    reverted in the sandbox. Your own files stay as they are. `agents plan resume PLAN` repeats these calls,
+    except captured edits.
 
     Without a checkpoint, a revision that failed or did not pass the required checks is withdrawn: the result
     from before it is ready again, and `agents plan apply PLAN` applies it.
@@ -436,7 +437,8 @@ def rollback_plan(
         return
     number = max(call.number for call in plan.calls)
     progress(f"rolled back to checkpoint {checkpoint}, recorded as call {number}: {summary_of(plan)}")
-    progress(f"repeat the calls from {checkpoint} on with `{prefix_of(session)} plan resume {plan.id}`")
+    if "resume" in plan.can:  # captured edits are not repeated
+        progress(f"repeat the calls from {checkpoint} on with `{prefix_of(session)} plan resume {plan.id}`")
     print_plan(output, plan)
 
 

@@ -157,8 +157,8 @@ def resume_plan(
 ) -> None:
     """Resume a plan that failed or was interrupted. Finished calls are not repeated.
 
-    A plan that has spent its budget needs a larger one. Without PLAN, resume the only plan here that failed
-    or was interrupted.
+    If an apply failed, it is tried again. A plan that has spent its budget needs a larger one. Without PLAN,
+    resume the only plan here that failed or was interrupted.
 
     \b
     Example:
@@ -168,7 +168,7 @@ def resume_plan(
     """
     from cleveragents.cli.plan.apply import apply_now
     from cleveragents.cli.plan.view import printed_at_end
-    from cleveragents.cli.plan.work import activity_count, continue_plan
+    from cleveragents.cli.plan.work import activity_count, applied_or_not, continue_plan
 
     deciding = _deciding(session, output, yes=yes)
     plans = deciding.client.plans
@@ -176,8 +176,12 @@ def resume_plan(
     # A blocked plan that was rolled back continues, also if no worker can run it now.
     continues = any(step.action == "plan.resume" for step in plan.steps)
     if plan.phase is Phase.APPLY and not plan.state.ended and not continues:
+        blocked = plan.state is PlanState.CONSTRAINED and plan.request.get("apply") == "review"
         with printed_at_end(deciding.client, deciding.output, plan.id) as told:
-            told.plan = apply_now(deciding.client, plan)
+            if blocked:  # guard: the result is for review, also if an apply was refused before
+                told.plan = applied_or_not(deciding, plan)
+            else:
+                told.plan = apply_now(deciding.client, plan)
         return
     asked = _asked(limits)
     was_done = (plan.phase, plan.state) == (Phase.EXECUTE, PlanState.COMPLETE)

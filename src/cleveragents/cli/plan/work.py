@@ -54,6 +54,7 @@ __all__ = [
     "APPLY_IT",
     "WorkOptions",
     "activity_count",
+    "applied_or_not",
     "approval_question",
     "asked_for",
     "asking_call",
@@ -265,7 +266,7 @@ def decide(deciding: WorkOptions, plan: PlanView) -> PlanView:
         if plan.sub_plans:
             name_review(deciding)
     elif changed:
-        plan = _applied_or_not(deciding, plan)
+        plan = applied_or_not(deciding, plan)
     if (plan.phase, plan.state) == _DONE:
         ensure_checked(plan)  # guard: a failed check is no success, whatever else was done
     return plan
@@ -348,7 +349,10 @@ def _tell_how_to_fix(plan: PlanView, tell: Callable[[str], None] = progress) -> 
         )
 
 
-def _applied_or_not(deciding: WorkOptions, plan: PlanView) -> PlanView:
+def applied_or_not(deciding: WorkOptions, plan: PlanView) -> PlanView:
+    """Apply the result if that needs no approval, else ask; without a terminal, print the next steps and exit
+    with 3.
+    """
     message = deciding.message
     if should_apply(plan, yes=deciding.yes, commit=message):
         return apply_now(deciding.client, plan, commit=message)
