@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -298,9 +299,8 @@ class _Git:
         name = named or self._usual()
         if name is None or name not in self._lines("remote"):
             known = f"no remote {named!r}" if named else "no remote"
-            raise PlanError(
-                self.plan_id, f"cannot publish: the repository has {known}; run `git remote add origin URL`"
-            )
+            add = f"git remote add {shlex.quote(named or 'origin')} URL"
+            raise PlanError(self.plan_id, f"cannot publish: the repository has {known}; run `{add}`")
         default = existing = tip = ""
         for line in self._lines("ls-remote", "--symref", name, "HEAD", ref):
             value, _, what = line.partition("\t")

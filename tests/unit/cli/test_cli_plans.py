@@ -705,7 +705,7 @@ def test_a_conflict_shows_both_sides_and_touches_nothing(agents: Agents, reposit
     assert "src/paint.py" in refused.err
     assert "| colour = 5" in refused.err
     assert "| color = 1" in refused.err
-    for step in (f"rebase {ran.id}", f"resolve {ran.id} --ours|--theirs|--edited PATH"):
+    for step in (f"rebase {ran.id}", f"resolve {ran.id} --ours PATH", f"resolve {ran.id} --theirs PATH"):
         assert f"agents plan {step}" in refused.err
     assert git(repository, "status", "--porcelain=v2") == before
     again = agents("plan", "resume", ran.id, "--yes")

@@ -195,7 +195,10 @@ def _ways_out_of_conflict(parts: PlanParts, plan: Plan) -> list[Remedy]:
     resolver = "the agent resolves conflicts" if is_revisable(parts, plan) else "you resolve the conflicts"
     rebase = _step(plan, "rebase", f"merge with the current files; {resolver}")
     shows = _step(plan, "resolve", "show the conflicts")
-    return [rebase, shows, _step(plan, "resolve", "resolve a file yourself", path=None, take=None)]
+    # A file cannot be edited yet: only a rebase writes both sides into the sandbox.
+    ours = _step(plan, "resolve", "take the lines of the plan in a file", path=None, take="ours")
+    theirs = _step(plan, "resolve", "keep your lines in a file", path=None, take="theirs")
+    return [rebase, shows, ours, theirs]
 
 
 def _steps_of_running(parts: PlanParts, plan: Plan) -> list[Remedy]:
