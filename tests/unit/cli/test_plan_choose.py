@@ -280,6 +280,22 @@ def test_a_blocked_plan_that_was_rolled_back_is_resumed(agents: Agents, reposito
     assert "+color = 1" in agents("plan", "diff", plan).out
 
 
+@pytest.mark.parametrize(("key", "kept"), [("o", "color"), ("m", "By hand.")])
+def test_the_conflicts_of_a_blocked_plan_are_decided_with_one_key(
+    agents: Agents, repository: Path, key: str, kept: str
+) -> None:
+    plan = agents(*REPLACE, "--review").id
+    (repository / "README.md").write_text("By hand.\n")
+    assert agents("plan", "apply", plan).code == 3
+    ended = agents("plan", "review", typed=f"{key}y")
+    assert ended.code == 0, ended.err
+    assert "current: the repository; proposed: this plan" in ended.err
+    assert "resolved: README.md" in ended.err
+    assert agents("plan", "show", plan, "--format", "json").out.count('"status": "applied"') == 1
+    assert kept in (repository / "README.md").read_text()
+    assert "color" in (repository / "src/paint.py").read_text()
+
+
 def test_a_blocked_plan_for_review_is_not_applied_by_resume(agents: Agents, repository: Path) -> None:
     plan = agents(*REPLACE, "--review").id
     before = (repository / "README.md").read_text()

@@ -269,7 +269,10 @@ def test_a_repository_without_a_usable_remote_is_refused(
     git(tmp_path, "init", "-q", "--bare", str(tmp_path / "empty.git"))
     git(repository, "remote", "add", "origin", str(tmp_path / "empty.git"))
     assert "has no default branch: its HEAD names no existing branch" in agents("plan", "publish", plan).err
-    assert "has no remote 'nope'; run `git remote add nope URL`" in agents("plan", "publish", plan, "--remote", "nope").err
+    assert (
+        "has no remote 'nope'; run `git remote add nope URL`"
+        in agents("plan", "publish", plan, "--remote", "nope").err
+    )
     git(repository, "remote", "set-url", "origin", f"ext::sh -c touch% {tmp_path}/run")
     refused = agents("plan", "publish", plan)
     assert (refused.code, "git ls-remote failed" in refused.err) == (2, True), refused.err

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.api.client import LocalClient
+from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.cli.failure import report
 from cleveragents.cli.output import Styled, counted, printable, progress, write
 from cleveragents.cli.plan.apply import apply_now
@@ -134,6 +135,10 @@ def _print_details(plan: PlanView) -> None:
         print_pending_questions(plan, plan)
     elif plan.state is PlanState.ERRORED:
         print_reason(plan)
+    elif plan.in_the_way is not None:
+        for line in plan.in_the_way.details.splitlines() or plan.in_the_way.paths:
+            progress(printable(line))
+        progress("current: the repository; proposed: this plan")
     if plan.changes:
         print_changes(plan)
     print_hints(plan)
@@ -155,6 +160,11 @@ def _question(made: _Round, plan: PlanView) -> _Question:
         question.words.append("[n]ot now")
     if plan.changes:
         question.offer("d", "show the [d]iff", partial(shown_result, plans, plan))
+    if "resolve" in plan.can and (plan.in_the_way or plan.conflicts):
+        question.offer("o", "take the lines [o]f the plan", partial(_resolved, made, plan, Take.OURS))
+        question.offer("m", "keep [m]y lines", partial(_resolved, made, plan, Take.THEIRS))
+    if "rebase" in plan.can and plan.in_the_way:
+        question.offer("b", "re[b]ase", partial(_continued, made, partial(plans.rebase, plan.id)))
     if "reject" in plan.can:
         question.offer("r", "[r] discard" if plan.changes else "[r] close", partial(_discarded, made, plan))
     return question
@@ -172,6 +182,17 @@ def _main_action(made: _Round, plan: PlanView) -> tuple[str, _Action] | None:
     if "resume" in plan.can and (plan.needs == "error" or plan.state.running):
         return "Continue", partial(_continued, made, partial(client.plans.resume, plan.id))
     return None
+
+
+def _resolved(made: _Round, plan: PlanView, take: Take) -> PlanView:
+    """Take one side of all conflicts. Return the plan, which can then be applied or continued."""
+    path = plan.conflicts[0].path if plan.in_the_way is None else plan.in_the_way.paths[0]
+    while True:  # each round ends a conflict, or raises
+        plan = made.deciding.client.plans.resolve(plan.id, path, take)
+        progress(f"resolved: {printable(path)} ({take.value})")
+        if not plan.conflicts:
+            return plan
+        path = plan.conflicts[0].path
 
 
 def _discarded(made: _Round, plan: PlanView) -> bool:
