@@ -16,10 +16,14 @@ from cleveragents.core.text.control_characters import named_by, shown
 from cleveragents.plans.model.plan import Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cleveragents.api.plans.client import Plans
     from cleveragents.api.plans.views import PlanView
 
-__all__ = ["rebase_plan", "resolve_conflicts"]
+__all__ = ["blocking_lines", "rebase_plan", "resolve_conflicts", "resolved_by"]
+
+_SIDES = "current: the repository; proposed: this plan"
 
 
 @click.command("rebase")
@@ -143,10 +147,10 @@ def _tell_conflicts(output: Output, plans: Plans, plan_id: str, prefix: str) -> 
 
 def _tell_blocked(plan: PlanView, prefix: str) -> None:
     """Print the conflicts of a failed apply, and how to resolve them."""
-    assert plan.in_the_way is not None  # the caller has looked
-    for line in plan.in_the_way.details.splitlines() or plan.in_the_way.paths:
+    *lines, sides = blocking_lines(plan)
+    for line in lines:
         click.echo(printable(line))
-    progress("current: the repository; proposed: this plan")
+    progress(sides)
     if "rebase" not in plan.can:  # a server of 0.1.0, or the sandbox is gone
         progress(f"leave a file out, then apply the rest: `{prefix} plan review {plan.id} PATH`")
         return
@@ -155,3 +159,21 @@ def _tell_blocked(plan: PlanView, prefix: str) -> None:
     )
     progress(f"merge both, and {resolver}: `{prefix} plan rebase {plan.id}`")
     progress(f"or take a side yourself: `{prefix} plan resolve {plan.id} PATH --ours` or `--theirs`")
+
+
+def blocking_lines(plan: PlanView) -> list[str]:
+    """Return the conflict that blocked the last apply with both sides, or the paths of open conflicts."""
+    if plan.in_the_way is None:
+        return [conflict.path for conflict in plan.conflicts]
+    return [*(plan.in_the_way.details.splitlines() or plan.in_the_way.paths), _SIDES]
+
+
+def resolved_by(plans: Plans, plan: PlanView, take: Take, tell: Callable[[str], None]) -> PlanView:
+    """Take one side of all conflicts. Return the plan, which can then be applied or continued."""
+    path = plan.conflicts[0].path if plan.in_the_way is None else plan.in_the_way.paths[0]
+    while True:  # each round ends a conflict, or raises
+        plan = plans.resolve(plan.id, path, take)
+        tell(f"resolved: {printable(path)} ({take.value})")
+        if not plan.conflicts:
+            return plan
+        path = plan.conflicts[0].path

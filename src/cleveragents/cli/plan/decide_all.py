@@ -18,6 +18,7 @@ from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.cli.failure import report
 from cleveragents.cli.output import Styled, counted, printable, progress, write
 from cleveragents.cli.plan.apply import apply_now
+from cleveragents.cli.plan.conflicts import blocking_lines, resolved_by
 from cleveragents.cli.plan.view import (
     print_changes,
     print_hints,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["decide_all"]
 
 _YES, _NOT_NOW, _SKIP, _QUIT = "y", "n", "s", "q"
+_SIDES = (Take.OURS, Take.THEIRS)
 _Action = Callable[[], "bool | PlanView"]
 """Acts on a plan, and returns whether that was a decision; or the plan, if its result was shown."""
 
@@ -136,9 +138,8 @@ def _print_details(plan: PlanView) -> None:
     elif plan.state is PlanState.ERRORED:
         print_reason(plan)
     elif plan.in_the_way is not None:
-        for line in plan.in_the_way.details.splitlines() or plan.in_the_way.paths:
+        for line in blocking_lines(plan):
             progress(printable(line))
-        progress("current: the repository; proposed: this plan")
     if plan.changes:
         print_changes(plan)
     print_hints(plan)
@@ -161,8 +162,9 @@ def _question(made: _Round, plan: PlanView) -> _Question:
     if plan.changes:
         question.offer("d", "show the [d]iff", partial(shown_result, plans, plan))
     if "resolve" in plan.can and (plan.in_the_way or plan.conflicts):
-        question.offer("o", "take the lines [o]f the plan", partial(_resolved, made, plan, Take.OURS))
-        question.offer("m", "keep [m]y lines", partial(_resolved, made, plan, Take.THEIRS))
+        ours, theirs = (partial(resolved_by, plans, plan, take, progress) for take in _SIDES)
+        question.offer("o", "take the lines [o]f the plan", ours)
+        question.offer("m", "keep [m]y lines", theirs)
     if "rebase" in plan.can and plan.in_the_way:
         question.offer("b", "re[b]ase", partial(_continued, made, partial(plans.rebase, plan.id)))
     if "reject" in plan.can:
@@ -182,17 +184,6 @@ def _main_action(made: _Round, plan: PlanView) -> tuple[str, _Action] | None:
     if "resume" in plan.can and (plan.needs == "error" or plan.state.running):
         return "Continue", partial(_continued, made, partial(client.plans.resume, plan.id))
     return None
-
-
-def _resolved(made: _Round, plan: PlanView, take: Take) -> PlanView:
-    """Take one side of all conflicts. Return the plan, which can then be applied or continued."""
-    path = plan.conflicts[0].path if plan.in_the_way is None else plan.in_the_way.paths[0]
-    while True:  # each round ends a conflict, or raises
-        plan = made.deciding.client.plans.resolve(plan.id, path, take)
-        progress(f"resolved: {printable(path)} ({take.value})")
-        if not plan.conflicts:
-            return plan
-        path = plan.conflicts[0].path
 
 
 def _discarded(made: _Round, plan: PlanView) -> bool:

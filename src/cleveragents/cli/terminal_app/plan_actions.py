@@ -17,7 +17,9 @@ from cleveragents.api.format import counted, duration_text
 from cleveragents.api.plans.client import CANCELLED
 from cleveragents.api.plans.details import verdict_text
 from cleveragents.api.views import as_json, every
+from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.cli.budget_options import read_limits
+from cleveragents.cli.plan.conflicts import blocking_lines, resolved_by
 from cleveragents.cli.plan.correct import preview_lines
 from cleveragents.cli.plan.view import change_lines
 from cleveragents.cli.plan.work import asking_call, discard_question, longer_approvals
@@ -57,6 +59,7 @@ ACTIONS = (
     PlanAction("reject", "x", "Discard"),
     PlanAction("revise", "g", "Request changes"),
     PlanAction("rebase", "e", "Rebase"),
+    PlanAction("resolve", "v", "Resolve"),
     PlanAction("resume", "r", "Resume"),
     PlanAction("pause", "p", "Pause"),
     PlanAction("correct", "c", "Correct"),
@@ -88,6 +91,7 @@ class PlanActions:
             "reject": self._discard,
             "revise": self._revise,
             "rebase": partial(self._continue, "Rebase", client.plans.rebase),
+            "resolve": self._resolve,
             "resume": partial(self._continue, "Resume", client.plans.resume),
             "pause": self._pause,
             "undo": self._undo,
@@ -293,12 +297,22 @@ class PlanActions:
 
     def _continue(self, label: str, act_on: Callable[[str], PlanView], plan: PlanView) -> DialogQuestion:
         def act(values: Values, tell: Tell) -> str:
-            act_on(plan.id)
-            return "the plan continues"
+            now = act_on(plan.id)
+            return "the plan continues" if now.needs is None else now.meaning
 
         steps = [step.text for step in plan.steps if step.action == f"plan.{label.lower()}"]
         lines = [plan.meaning, *([plan.error] if plan.error else []), *steps[:1]]
         return DialogQuestion(f"{label}?", lines, [DialogChoice("y", label, act)])
+
+    def _resolve(self, plan: PlanView) -> DialogQuestion:
+        def act(take: Take, values: Values, tell: Tell) -> str:
+            return f"resolved; {resolved_by(self._client.plans, plan, take, tell).meaning}"
+
+        choices = [
+            DialogChoice("o", "Take the lines of the plan", partial(act, Take.OURS)),
+            DialogChoice("t", "Keep the lines of the repository", partial(act, Take.THEIRS)),
+        ]
+        return DialogQuestion("Resolve all conflicts?", blocking_lines(plan), choices)
 
     def _pause(self, plan: PlanView) -> DialogQuestion:
         def act(values: Values, tell: Tell) -> str:

@@ -26,7 +26,13 @@ from cleveragents.cli.terminal_app.plan_actions import ACTIONS, PlanActions
 from cleveragents.cli.terminal_app.plan_screen import PlanScreen
 from cleveragents.cli.terminal_app.review_screen import ReviewScreen
 from cleveragents.cli.terminal_app.transcript import OutputLog
-from cleveragents.core.errors import PlanError, RequestRefused, ResultChanged, ServerUnreachable
+from cleveragents.core.errors import (
+    ApplyConflict,
+    PlanError,
+    RequestRefused,
+    ResultChanged,
+    ServerUnreachable,
+)
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.model.status import PlanStatus
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
@@ -191,6 +197,29 @@ def test_one_hunk_is_accepted_and_applied(client: Client, repository: Path) -> N
     lines = (repository / "many.txt").read_text().splitlines()
     assert (lines[1], lines[27]) == ("two", "28")
     assert not (repository / "made.txt").exists()
+
+
+def test_a_conflict_with_the_repository_is_resolved_and_applied(client: Client, repository: Path) -> None:
+    plan_id = command(client, "sed -i s/colour/color/ README.md")
+    (repository / "README.md").write_text("By hand.\n")
+    with pytest.raises(ApplyConflict):
+        client.plans.apply(plan_id)
+    screen = PlanScreen(client, plan_id)
+
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: screen.plan)
+        await pilot.press("v")
+        assert "By hand." in text_of(await dialog(pilot))
+        await pilot.press("o")
+        await until(pilot, lambda: "resolved" in notices(pilot))
+        await until(pilot, lambda: screen.plan and screen.plan.in_the_way is None)
+        await pilot.press("A")
+        await dialog(pilot)
+        await pilot.press("y")
+        await until(pilot, lambda: "applied to 1 file" in notices(pilot))
+
+    using(screen, script)
+    assert "color" in (repository / "README.md").read_text()
 
 
 def test_a_comment_on_a_removed_line_is_sent_with_the_request_for_changes(
