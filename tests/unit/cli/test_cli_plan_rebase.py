@@ -184,7 +184,7 @@ def test_a_plan_can_be_rebased_again(agents: Agents) -> None:
 def test_a_conflict_that_no_rebase_can_resolve_names_another_way(capsys: pytest.CaptureFixture[str]) -> None:
     """A server of 0.1.0 has no rebase."""
     blocked: Any = SimpleNamespace(details="text.txt: both sides changed the same lines", paths=("text.txt",))
-    plan: Any = SimpleNamespace(id="7QX2", in_the_way=blocked, can=("apply", "review"))
+    plan: Any = SimpleNamespace(id="7QX2", in_the_way=blocked, can=("apply", "review"), conflicts=())
     _tell_blocked(plan, "agents")
     said = capsys.readouterr()
     assert "agents plan review 7QX2 PATH" in said.err

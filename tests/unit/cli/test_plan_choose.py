@@ -296,6 +296,19 @@ def test_the_conflicts_of_a_blocked_plan_are_decided_with_one_key(
     assert "color" in (repository / "src/paint.py").read_text()
 
 
+def test_only_conflicts_that_were_shown_are_decided(agents: Agents, repository: Path) -> None:
+    plan = agents(*REPLACE, "--review").id
+    (repository / "README.md").write_text("By hand.\n")
+    assert agents("plan", "apply", plan).code == 3
+    (repository / "src/paint.py").write_text("Later.\n")
+    ended = agents("plan", "review", typed="onq")
+    assert ended.code == 0, ended.err
+    assert "resolved: README.md (ours)" in ended.err
+    assert "resolved: src/paint.py" not in ended.err
+    assert "src/paint.py: " in ended.err.partition("resolved: README.md")[2]
+    assert (repository / "src/paint.py").read_text() == "Later.\n"
+
+
 def test_a_blocked_plan_for_review_is_not_applied_by_resume(agents: Agents, repository: Path) -> None:
     plan = agents(*REPLACE, "--review").id
     before = (repository / "README.md").read_text()

@@ -12,6 +12,7 @@ from cleveragents.cli.plan.choose import chosen_plan, names_a_plan, optional_pla
 from cleveragents.cli.plan.view import print_plan
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
+from cleveragents.core.errors import PlanError, ToolRefused
 from cleveragents.core.text.control_characters import named_by, shown
 from cleveragents.plans.model.plan import Phase
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from cleveragents.api.plans.client import Plans
     from cleveragents.api.plans.views import PlanView
 
-__all__ = ["blocking_lines", "rebase_plan", "resolve_conflicts", "resolved_by"]
+__all__ = ["blocking_lines", "other_side", "rebase_plan", "resolve_conflicts", "resolved_by"]
 
 _SIDES = "current: the repository; proposed: this plan"
 
@@ -162,18 +163,36 @@ def _tell_blocked(plan: PlanView, prefix: str) -> None:
 
 
 def blocking_lines(plan: PlanView) -> list[str]:
-    """Return the conflict that blocked the last apply with both sides, or the paths of open conflicts."""
-    if plan.in_the_way is None:
-        return [conflict.path for conflict in plan.conflicts]
+    """Return the paths of the open conflicts; or, before a merge, the conflict that blocked the last apply,
+    with both sides.
+    """
+    if plan.conflicts or plan.in_the_way is None:
+        return [f"{conflict.path}: {conflict.kind}" for conflict in plan.conflicts]
     return [*(plan.in_the_way.details.splitlines() or plan.in_the_way.paths), _SIDES]
 
 
+def other_side(plan: PlanView) -> str:
+    """Return whose lines the plan conflicts with."""
+    return "sub-plan" if any(conflict.sub_plan for conflict in plan.conflicts) else "repository"
+
+
 def resolved_by(plans: Plans, plan: PlanView, take: Take, tell: Callable[[str], None]) -> PlanView:
-    """Take one side of all conflicts. Return the plan, which can then be applied or continued."""
-    path = plan.conflicts[0].path if plan.in_the_way is None else plan.in_the_way.paths[0]
-    while True:  # each round ends a conflict, or raises
-        plan = plans.resolve(plan.id, path, take)
+    """Take one side of the conflicts that `blocking_lines` names, and return the plan. Conflicts that the
+    merge with the current files adds stay open. Raises `PlanError` if none of the named conflicts exists any
+    more.
+    """
+    named = [one.path for one in plan.conflicts] or list(plan.in_the_way.paths if plan.in_the_way else ())
+    resolved = 0
+    for path in dict.fromkeys(named):
+        if plan.conflicts and path not in {one.path for one in plan.conflicts}:
+            continue  # the merge had no conflict there
+        try:
+            plan = plans.resolve(plan.id, path, take)
+        except ToolRefused:
+            plan = plans.get(plan.id)  # merged by now; the other paths may be in conflict
+            continue
+        resolved += 1
         tell(f"resolved: {printable(path)} ({take.value})")
-        if not plan.conflicts:
-            return plan
-        path = plan.conflicts[0].path
+    if not resolved:
+        raise PlanError(plan.id, "the conflicts have changed since they were shown; look at them again")
+    return plan

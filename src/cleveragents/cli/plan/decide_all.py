@@ -18,7 +18,7 @@ from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.cli.failure import report
 from cleveragents.cli.output import Styled, counted, printable, progress, write
 from cleveragents.cli.plan.apply import apply_now
-from cleveragents.cli.plan.conflicts import blocking_lines, resolved_by
+from cleveragents.cli.plan.conflicts import blocking_lines, other_side, resolved_by
 from cleveragents.cli.plan.view import (
     print_changes,
     print_hints,
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 __all__ = ["decide_all"]
 
 _YES, _NOT_NOW, _SKIP, _QUIT = "y", "n", "s", "q"
-_SIDES = (Take.OURS, Take.THEIRS)
 _Action = Callable[[], "bool | PlanView"]
 """Acts on a plan, and returns whether that was a decision; or the plan, if its result was shown."""
 
@@ -137,9 +136,8 @@ def _print_details(plan: PlanView) -> None:
         print_pending_questions(plan, plan)
     elif plan.state is PlanState.ERRORED:
         print_reason(plan)
-    elif plan.in_the_way is not None:
-        for line in blocking_lines(plan):
-            progress(printable(line))
+    for line in blocking_lines(plan):
+        progress(printable(line))
     if plan.changes:
         print_changes(plan)
     print_hints(plan)
@@ -162,9 +160,9 @@ def _question(made: _Round, plan: PlanView) -> _Question:
     if plan.changes:
         question.offer("d", "show the [d]iff", partial(shown_result, plans, plan))
     if "resolve" in plan.can and (plan.in_the_way or plan.conflicts):
-        ours, theirs = (partial(resolved_by, plans, plan, take, progress) for take in _SIDES)
-        question.offer("o", "take the lines [o]f the plan", ours)
-        question.offer("m", "keep [m]y lines", theirs)
+        mine = "keep [m]y lines" if other_side(plan) == "repository" else "those of the [m]erged sub-plan"
+        question.offer("o", "take the lines [o]f the plan", partial(_resolved, made, plan, Take.OURS))
+        question.offer("m", mine, partial(_resolved, made, plan, Take.THEIRS))
     if "rebase" in plan.can and plan.in_the_way:
         question.offer("b", "re[b]ase", partial(_continued, made, partial(plans.rebase, plan.id)))
     if "reject" in plan.can:
@@ -181,9 +179,19 @@ def _main_action(made: _Round, plan: PlanView) -> tuple[str, _Action] | None:
         return "Answer", partial(_answered, made, plan)
     if "apply" in plan.can:
         return "Apply", lambda: bool(apply_now(client, plan))
-    if "resume" in plan.can and (plan.needs == "error" or plan.state.running):
+    resolved = plan.needs == "conflict" and not plan.conflicts
+    if "resume" in plan.can and (plan.needs == "error" or plan.state.running or resolved):
         return "Continue", partial(_continued, made, partial(client.plans.resume, plan.id))
     return None
+
+
+def _resolved(made: _Round, plan: PlanView, take: Take) -> PlanView:
+    """Resolve the conflicts that were printed, show the merged result, and return the plan with it."""
+    plans = made.deciding.client.plans
+    plan = shown_result(plans, resolved_by(plans, plan, take, progress))
+    for line in blocking_lines(plan):
+        progress(printable(line))
+    return plan
 
 
 def _discarded(made: _Round, plan: PlanView) -> bool:

@@ -174,11 +174,12 @@ def resume_plan(
     plans = deciding.client.plans
     plan = plans.get(chosen_plan(deciding.client, plan_id, "resume"))
     # A blocked plan that was rolled back continues, also if no worker can run it now.
-    continues = any(step.action == "plan.resume" for step in plan.steps)
+    proposed = any(step.action == "plan.resume" for step in plan.steps)
+    continues = "resume" in plan.can or (plan.state is PlanState.CONSTRAINED and proposed)
     if plan.phase is Phase.APPLY and not plan.state.ended and not continues:
         blocked = plan.state is PlanState.CONSTRAINED and plan.request.get("apply") == "review"
         with printed_at_end(deciding.client, deciding.output, plan.id) as told:
-            if blocked:  # guard: the result is for review, also if an apply was refused before
+            if blocked and not yes:  # guard: the result is for review, also if an apply was refused before
                 told.plan = applied_or_not(deciding, plan)
             else:
                 told.plan = apply_now(deciding.client, plan)

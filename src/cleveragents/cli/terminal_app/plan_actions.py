@@ -19,7 +19,7 @@ from cleveragents.api.plans.details import verdict_text
 from cleveragents.api.views import as_json, every
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.cli.budget_options import read_limits
-from cleveragents.cli.plan.conflicts import blocking_lines, resolved_by
+from cleveragents.cli.plan.conflicts import blocking_lines, other_side, resolved_by
 from cleveragents.cli.plan.correct import preview_lines
 from cleveragents.cli.plan.view import change_lines
 from cleveragents.cli.plan.work import asking_call, discard_question, longer_approvals
@@ -310,9 +310,12 @@ class PlanActions:
 
         choices = [
             DialogChoice("o", "Take the lines of the plan", partial(act, Take.OURS)),
-            DialogChoice("t", "Keep the lines of the repository", partial(act, Take.THEIRS)),
+            DialogChoice("t", f"Take the lines of the {other_side(plan)}", partial(act, Take.THEIRS)),
         ]
-        return DialogQuestion("Resolve all conflicts?", blocking_lines(plan), choices)
+        lines = blocking_lines(plan)
+        if not lines:
+            raise PlanError(plan.id, "the plan has no open conflicts")
+        return DialogQuestion("Resolve these conflicts?", lines, choices)
 
     def _pause(self, plan: PlanView) -> DialogQuestion:
         def act(values: Values, tell: Tell) -> str:

@@ -268,10 +268,10 @@ class RemoteSandboxes(SandboxRegistry):
                 sandbox = self._complete(row, place) or self._made(row, place, None)
         with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
             now = self.row(row.plan_id)
-            if now is not None and self._is_ours(now):  # guard: a worker of this machine took the plan over
-                return super().open(row.plan_id)
-            self._brought_up_to_date(sandbox, place)
-        return sandbox
+            taken_over = now is not None and self._is_ours(now)
+            if not taken_over:  # guard: a worker of this machine may use these files by now
+                self._brought_up_to_date(sandbox, place)
+        return super().open(row.plan_id) if taken_over else sandbox
 
     def _taken_over(self, row: SandboxRow, fence: Fence) -> Sandbox:
         place = self._place(row.plan_id)
