@@ -12,10 +12,13 @@ import click
 import pytest
 
 from cleveragents import connect
+from cleveragents.api.client import LocalClient
 from cleveragents.api.plans.local import LocalPlans
 from cleveragents.cli import prompts
 from cleveragents.cli.prompts import prompt_key
 from cleveragents.core.errors import ResultChanged, UnknownPlan
+from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.ports.plans import PlanFacts
 from tests.cli_bench import COMMAND, REPLACE, Agents, git, paint_shop, use_home
 
 pytestmark = pytest.mark.usefixtures("commands_are_forked")
@@ -307,6 +310,20 @@ def test_only_conflicts_that_were_shown_are_decided(agents: Agents, repository: 
     assert "resolved: src/paint.py" not in ended.err
     assert "src/paint.py: " in ended.err.partition("resolved: README.md")[2]
     assert (repository / "src/paint.py").read_text() == "Later.\n"
+
+
+def test_resume_ends_an_apply_whose_process_died(agents: Agents) -> None:
+    plan = agents(*REPLACE, "--review").id
+    with connect() as client:
+        assert isinstance(client, LocalClient)
+        container = client.access.container
+        stored = container.plan_parts.plans
+        for state in (PlanState.QUEUED, PlanState.PROCESSING):
+            stored.move(stored.get(plan), (Phase.APPLY, state), PlanFacts(), now=container.clock.now())
+    ended = agents("plan", "resume", plan)
+    assert ended.code == 75, ended.err  # the apply was abandoned, so there is a new version
+    assert f"agents plan apply {plan}" in ended.err
+    assert "an apply cannot be resumed" not in ended.err
 
 
 def test_a_blocked_plan_for_review_is_not_applied_by_resume(agents: Agents, repository: Path) -> None:
