@@ -299,6 +299,20 @@ def test_the_conflicts_of_a_blocked_plan_are_decided_with_one_key(
     assert "color" in (repository / "src/paint.py").read_text()
 
 
+def test_several_conflicts_are_decided_with_one_key(agents: Agents, repository: Path) -> None:
+    plan = agents(*REPLACE, "--review").id
+    for name in ("README.md", "src/paint.py"):
+        (repository / name).write_text("By hand.\n")
+    assert agents("plan", "apply", plan).code == 3
+    (repository / "README.md").write_text(git(repository, "show", "HEAD:README.md"))
+    ended = agents("plan", "review", typed="oy")
+    assert ended.code == 0, ended.err
+    assert "resolved: src/paint.py (ours)" in ended.err
+    assert "1 decision\n" in ended.err
+    assert "color" in (repository / "src/paint.py").read_text()
+    assert "color" in (repository / "README.md").read_text()
+
+
 def test_only_conflicts_that_were_shown_are_decided(agents: Agents, repository: Path) -> None:
     plan = agents(*REPLACE, "--review").id
     (repository / "README.md").write_text("By hand.\n")

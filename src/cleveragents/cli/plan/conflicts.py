@@ -182,14 +182,14 @@ def resolved_by(plans: Plans, plan: PlanView, take: Take, tell: Callable[[str], 
     more.
     """
     named = [one.path for one in plan.conflicts] or list(plan.in_the_way.paths if plan.in_the_way else ())
-    resolved = 0
+    resolved, is_merged = 0, bool(plan.conflicts)
     for path in dict.fromkeys(named):
-        if plan.conflicts and path not in {one.path for one in plan.conflicts}:
-            continue  # the merge had no conflict there
+        if is_merged and path not in {one.path for one in plan.conflicts}:
+            continue  # the merge has no open conflict there
         try:
-            plan = plans.resolve(plan.id, path, take)
-        except ToolRefused:
-            plan = plans.get(plan.id)  # merged by now; the other paths may be in conflict
+            plan, is_merged = plans.resolve(plan.id, path, take), True
+        except ToolRefused:  # no conflict there any more
+            plan = plans.get(plan.id)
             continue
         resolved += 1
         tell(f"resolved: {printable(path)} ({take.value})")
