@@ -25,6 +25,7 @@ from cleveragents.plans.history import restore_states
 from cleveragents.plans.model.strategy import SETUP, StrategyStep
 from cleveragents.processes.ports import Command, CommandResult, CommandRunner, StopSignal
 from cleveragents.sandboxes.ports import SetupInputs
+from cleveragents.tools.tool_results import cut
 
 if TYPE_CHECKING:
     from cleveragents.core.change import FileState
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["CheckEnvironment", "ChecksFor", "FindsOwnCheckout", "PlanChecks", "SandboxSetup"]
 
 
-_TOLD = 2000
+_MOST_PASSED, _MOST_FAILED = 2_000, 6_000
 
 
 class FindsOwnCheckout(Protocol):
@@ -181,14 +182,16 @@ def _tell(progress: Callable[[str], None] | None, check: Check) -> None:
 
 
 def _verdict(check: Check, result: CommandResult) -> tuple[CheckVerdict, str]:
-    tail = result.output[-_TOLD:]
+    output = redact_text(result.output)  # guard: half a secret would not be recognized after the cut
+    if result.exit_code == 0:
+        return CheckVerdict.PASSED, output[-_MOST_PASSED:]
+    # The first failure and the summary of a test run matter most.
+    shown = cut(output, _MOST_FAILED, advice="")
     if result.timed_out:
-        return CheckVerdict.FAILED, f"took longer than {check.timeout_seconds:g} s\n{tail}"
+        return CheckVerdict.FAILED, f"took longer than {check.timeout_seconds:g} s\n{shown}"
     if result.exit_code in (126, 127):  # the shell reports: not executable, not found
-        return CheckVerdict.NOT_RUN, f"could not be run (exit code {result.exit_code})\n{tail}"
-    if result.exit_code != 0:
-        return CheckVerdict.FAILED, f"exit code {result.exit_code}\n{tail}"
-    return CheckVerdict.PASSED, tail
+        return CheckVerdict.NOT_RUN, f"could not be run (exit code {result.exit_code})\n{shown}"
+    return CheckVerdict.FAILED, f"exit code {result.exit_code}\n{shown}"
 
 
 class ChecksFor(Protocol):

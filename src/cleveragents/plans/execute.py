@@ -49,7 +49,7 @@ from cleveragents.tools.tool_results import cut, first_failure, passed_tests
 
 __all__ = ["ExecutePhase"]
 
-_TOLD = 6_000
+_TOLD = 8_000
 _SHARE_OF_DIFF = 0.4
 _CHARACTERS_A_TOKEN = 4
 _SHELL = "/bin/sh: "
@@ -206,7 +206,7 @@ class _TaskExecutor:
             failed = _failed(self._ground.run_checks())
             # Of several steps, one alone need not make a test pass.
             alone = len(strategy.tasks) == 1
-            failures = self.keep_best(failed, 0) if alone else _failures(failed, brief=True)
+            failures = self.keep_best(failed, 0) if alone else self._failures(failed)
             # A prompt of this actor has the goal already, and a small model pays for every word.
             own = "" if words == self._ground.plan.goal and failures else words
             words = "\n\n".join(filter(None, [own, failures]))
@@ -220,7 +220,7 @@ class _TaskExecutor:
         undone, and the failures of the restored files are returned. The task then names the lines that were
         corrected several times without success.
         """
-        failures = _failures(failed, brief=self.actor.checks_first)
+        failures = self._failures(failed)
         execution = self._ground.execution
         if not (failures and self.actor.undo_failed_fixes) or execution is None:
             self._best = None  # work that passes the checks is never undone later
@@ -242,8 +242,23 @@ class _TaskExecutor:
         return "\n".join([best.failures, *(f"{TRIED}{line}" for line in often)])
 
     def _version(self, failed: Sequence[CheckRun], states: Mapping[str, FileState | None]) -> _Version:
-        failures, tests = _failures(failed, brief=self.actor.checks_first), _passed_tests(failed)
+        failures, tests = self._failures(failed), _passed_tests(failed)
         return _Version(len(failed), tests, states, failures + ("\n\nSome tests pass." if tests else ""))
+
+    def _failures(self, failed: Sequence[CheckRun]) -> str:
+        """Return the failed checks as a task for the executor; empty if there are none.
+
+        An actor with `checks_first` gets only the first failure of each test run. Files of the sandbox have
+        the paths that tools take.
+        """
+        root = self._ground.sandbox.root
+        told = []
+        for run in failed:
+            text = first_failure(run.details) if self.actor.checks_first else run.details
+            for place in (root, root.resolve()):
+                text = text.replace(f"{place}/", "")
+            told.append(f"The check `{run.command}` does not pass:\n{cut(text, _TOLD)}")
+        return "\n\n".join(told)
 
     def _earlier(self, history: PlanHistory) -> tuple[int, _Version | None]:
         """Return the number of the last attempt that an earlier run of the plan began (-1 if none), and the
@@ -344,15 +359,6 @@ def _failed(runs: Sequence[CheckRun]) -> list[CheckRun]:
         for run in runs
         if run.required and run.verdict is not CheckVerdict.PASSED and not _only_a_person_fixes(run)
     ]
-
-
-def _failures(failed: Sequence[CheckRun], brief: bool) -> str:
-    """Return the failed checks as a task for the executor; empty if there are none.
-
-    If `brief` is set, only the first failure of each test run is shown.
-    """
-    told = [(run.command, first_failure(run.details) if brief else run.details) for run in failed]
-    return "\n\n".join(f"The check `{command}` does not pass:\n{cut(text, _TOLD)}" for command, text in told)
 
 
 def _passed_tests(failed: Sequence[CheckRun]) -> int | None:

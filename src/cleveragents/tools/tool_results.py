@@ -46,13 +46,13 @@ def result_text(result: JsonValue) -> str:
     return cut("\n".join([*facts, *body]) or "done")
 
 
-def cut(text: str, most: int = MOST_CHARACTERS) -> str:
+def cut(text: str, most: int = MOST_CHARACTERS, *, advice: str = "; request a smaller part") -> str:
     """Return the text; if it is too long, its beginning and end with a note on the omitted part."""
     if len(text) <= most:
         return text
     head = int(most * _HEAD_SHARE)
     tail = most - head
-    missing = f"\n… {len(text) - most:,} characters omitted; request a smaller part …\n"
+    missing = f"\n… {len(text) - most:,} characters omitted{advice} …\n"
     return text[:head] + missing + text[-tail:]
 
 

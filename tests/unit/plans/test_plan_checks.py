@@ -77,6 +77,19 @@ def test_a_check_that_times_out_fails(plans: PlanBench) -> None:
     assert "longer than 0.3 s" in plans.parts.check_runs.of_plan(plan.id)[0].details
 
 
+def test_the_first_and_the_last_output_of_a_failed_check_are_kept(plans: PlanBench) -> None:
+    """An agent fixes the first failure, and the summary of a test run comes last."""
+    secret = "password=" + "hunter2" * 4  # at the place of the cut
+    script = f"echo first; seq 1 1000 | cut -c1-2; printf '%s' {secret}; seq 1 9000; echo last; exit 1"
+    plan = plans.done(checks=[check(script)])
+    details = plans.parts.check_runs.of_plan(plan.id)[0].details
+    assert details.startswith("exit code 1\nfirst\n")
+    assert details.endswith("\nlast\n")
+    assert "characters omitted …" in details
+    assert "hunter2" not in details
+    assert len(details) < 6_200
+
+
 def test_an_informational_check_blocks_nothing(plans: PlanBench) -> None:
     plan = plans.done(edit("b.txt", "alpha", "beta"), checks=[check("false", required=False)])
     assert plans.apply(plan).state is PlanState.APPLIED

@@ -62,6 +62,15 @@ def test_the_first_task_has_the_failures_of_the_checks(bench: ActorPlanBench) ->
     assert [one.entry.path for one in bench.parts.history.changes(plan.id)] == ["goal.py"]
 
 
+def test_paths_in_the_output_of_a_check_are_those_of_tools_or_ignored(bench: ActorPlanBench) -> None:
+    """Programs print absolute paths: of the sandbox, and of libraries outside it."""
+    check = Check("size", 'sh check.sh || { echo "$PWD/goal.py:2, from /usr/lib/run.py ../up.py"; exit 1; }')
+    when = {"first_user": r"\ngoal\.py:2, from /usr/lib/run\.py \.\./up\.py"}
+    plan = bench.reached(rule(says(RIGHT), when=when), cast=ALONE, checks=[check])
+    assert plan.phase_state == COMPLETE, plan.error
+    assert bench.tools_of(plan) == ["show_files", "edit_blocks"]
+
+
 def test_a_block_that_cannot_be_applied_is_written_again(bench: ActorPlanBench) -> None:
     wrong = "goal.py\n```python\ndef size():\n    # ... rest unchanged\n    return 2\n```\n"
     plan = bench.reached(

@@ -195,7 +195,7 @@ class ShowFiles(TypedTool[ShowFilesArguments, ShowFilesResult]):
 
     def run(self, arguments: ShowFilesArguments, workplace: Workplace) -> ShowFilesResult:
         files, question = workplace.files, arguments.question
-        named = [path for path in dict.fromkeys(paths_in(question)) if files.kind(path) == "file"]
+        named = [path for path in dict.fromkeys(paths_in(question)) if _is_file(files, path)]
         found: list[str] = []
         with suppress(QuestionRefused, SourceMissing):
             answer = self._context.ask(question[:_LONGEST_QUESTION], max(LEAST_TOKENS, self._tokens))
@@ -205,7 +205,7 @@ class ShowFiles(TypedTool[ShowFilesArguments, ShowFilesResult]):
         shown: dict[str, str] = {}
         room = self._tokens
         candidates = (path for one in [*named, *found] for path in (one, *_tests_of(one)))
-        for path in dict.fromkeys(path for path in candidates if files.kind(path) == "file"):
+        for path in dict.fromkeys(path for path in candidates if _is_file(files, path)):
             text = _whole(files, path)
             tokens = estimate_text(text) if text else room + 1
             if tokens <= room and len(shown) < _MOST_FILES + len(named):
@@ -243,6 +243,14 @@ def _tests_of(path: str) -> tuple[str, ...]:
     place = PurePosixPath(path)
     test = f"test_{place.name}"
     return (str(place.with_name(test)), f"tests/{test}", f"test/{test}")
+
+
+def _is_file(files: SandboxFiles, path: str) -> bool:
+    """Return whether the sandbox has this file. A question may name any path, such as `/usr/lib/a.py`."""
+    try:
+        return files.kind(path) == "file"
+    except (ToolRefused, OutsideSandbox):
+        return False
 
 
 def _whole(files: SandboxFiles, path: str) -> str:
