@@ -213,8 +213,20 @@ def test_an_unattended_apply_needs_a_profile_that_allows_it(server: PlanServer, 
     with pytest.raises(NeedsHuman, match="the profile allows only a person to apply the result"):
         client.plans.submit_apply(asks, unattended=True)
     assert client.plans.get(asks).state is PlanState.COMPLETE
-    job = client.plans.submit_apply(done(client), unattended=True)
+    file = server.repository / "new.txt"
+    file.write_text("mine\n")
+    blocked = done(client, apply=None)  # the conflict refuses its automatic apply
+    file.unlink()
+    job = client.plans.submit_apply(blocked, unattended=True)
     assert server.done({"id": job.id})["state"] == "succeeded"
+    assert file.read_text() == "hello\n"
+
+
+def test_an_unattended_apply_of_a_plan_for_review_is_refused(client: Client) -> None:
+    reserved = done(client, profile="full-auto", apply="review")
+    with pytest.raises(NeedsHuman, match="the plan is for review: only a person applies the result"):
+        client.plans.submit_apply(reserved, unattended=True)
+    assert client.plans.get(reserved).state is PlanState.COMPLETE
 
 
 ASKS = """\

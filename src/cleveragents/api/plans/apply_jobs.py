@@ -18,13 +18,11 @@ from cleveragents.api.plans.sandbox_state import ensure_undoable
 from cleveragents.api.plans.status_text import has_open_conflicts, waiting_for
 from cleveragents.api.reachability import ensure_reachable
 from cleveragents.core.errors import DuplicateKey, NeedsHuman, PlanError, Remedy, ResultChanged, StalePlan
-from cleveragents.core.policy import Capability, Verdict
 from cleveragents.jobs.model.job import Job, NewJob
-from cleveragents.plans.apply_policy import held_back
+from cleveragents.plans.apply_policy import held_back, is_apply_allowed
 from cleveragents.plans.jobs.names import SHARED_QUEUE, home_queue, queue_of
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import status_word
-from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import CONFLICT
 
 if TYPE_CHECKING:
@@ -114,14 +112,21 @@ def apply_later(
     result = parts.result.tree(plan, parts.sandboxes.open(plan.id))
     if tree not in (None, result):
         raise ResultChanged(plan.id)
-    verdict = Strategy.from_json(plan.strategy).policy.verdict(Capability.APPLY)
-    if unattended and verdict is not Verdict.ALLOW:  # guard: another agent may do only what the policy allows
-        apply = Remedy("plan.apply", plan.id, text="Apply it")
-        raise NeedsHuman(plan.id, "the profile allows only a person to apply the result", (apply,))
-    objections = held_back(container.plan_parts, plan) if unattended else []
-    if objections:  # guard: no other agent decides what an automatic apply leaves to a person
-        raise NeedsHuman(plan.id, "; ".join(objections), (Remedy("plan.apply", plan.id, text="Apply it"),))
+    if unattended:
+        _ensure_no_person_needed(parts, plan)
     return _submitted(container, plan, "apply", _Deed(message, by, to_branch, result))
+
+
+def _ensure_no_person_needed(parts: PlanParts, plan: Plan) -> None:
+    """Raise `NeedsHuman` if an automatic apply would leave the result to a person."""
+    if plan.request.get("apply") == "review":  # guard: the user reviews the result first
+        reasons = ["the plan is for review: only a person applies the result"]
+    elif not is_apply_allowed(plan):  # guard: another agent may do only what the policy allows
+        reasons = ["the profile allows only a person to apply the result"]
+    else:
+        reasons = held_back(parts, plan)
+    if reasons:
+        raise NeedsHuman(plan.id, "; ".join(reasons), (Remedy("plan.apply", plan.id, text="Apply it"),))
 
 
 def undo_later(container: Container, plan_id: str, *, message: str | None, by: str | None) -> Job:

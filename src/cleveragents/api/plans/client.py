@@ -185,7 +185,8 @@ class Plans(Protocol):
     ) -> JobView:
         """Queue the apply for a worker and return its job. The job applies the result of this moment, or
         fails if the result changes. `version` and `tree` as in `apply`. With `unattended`, raises
-        `NeedsHuman` if the plan's profile allows only a person to apply it.
+        `NeedsHuman` if only a person may apply it: the plan is for review, its profile requires approval, or
+        its reviewer rejected the result.
         """
 
     def undo(

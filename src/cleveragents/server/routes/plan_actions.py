@@ -148,7 +148,9 @@ class ApplyBody(CommitBody):
 
     to_branch: ToBranch = None
     unattended: bool = Field(
-        default=False, description="refuse if the plan's profile allows only a person to apply it"
+        default=False,
+        description="refuse if only a person may apply it: the plan is for review, its profile requires "
+        "approval, or its reviewer rejected the result",
     )
     version: _Version = None
     tree: str | None = Field(
