@@ -13,6 +13,7 @@ import click
 from click.termui import raw_terminal
 
 from cleveragents.cli.failure import say_error
+from cleveragents.cli.output import printable
 
 __all__ = ["confirmed", "ensure_confirmed", "prompt_choice", "prompt_key", "read_key"]
 
@@ -24,8 +25,9 @@ def prompt_choice(question: str, choices: Sequence[str], default: str | None = N
     """Ask for one of the choices and return it; Enter means the default. Case is ignored if the answer is
     unambiguous.
     """
+    asked = printable(question)  # guard: a question may quote a file name or a commit of others
     while True:
-        said = str(click.prompt(question, type=click.STRING, default=default, err=True)).strip()
+        said = str(click.prompt(asked, type=click.STRING, default=default, err=True)).strip()
         # A choice may occur twice; white space at its ends is ignored.
         known = {one.strip(): one for one in reversed(choices)}
         meant = [one for one in known if one == said] or [
@@ -64,7 +66,7 @@ def read_key(question: str) -> str:
     """
     said = ""
     with raw_terminal() as terminal:
-        click.echo(question.replace("\n", "\r\n"), nl=False, err=True)
+        click.echo("\r\n".join(map(printable, question.split("\n"))), nl=False, err=True)
         while not said:
             typed = os.read(terminal, 32)
             if not typed or b"\x04" in typed:
@@ -79,8 +81,9 @@ def read_key(question: str) -> str:
 
 def confirmed(question: str) -> bool:
     """Ask a question and return whether the answer is yes; Enter means no."""
+    asked = printable(question)  # guard: as above
     while True:
-        said = str(click.prompt(f"{question} [y/N]", default="", show_default=False, err=True))
+        said = str(click.prompt(f"{asked} [y/N]", default="", show_default=False, err=True))
         said = said.strip().casefold()
         if said in (*_YES, *_NO):
             return said in _YES

@@ -6,16 +6,20 @@ import json
 import os
 import select
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from cleveragents import connect
 from cleveragents.api.client import LocalClient
 from cleveragents.api.plans.local import LocalPlans
 from cleveragents.cli import prompts
-from cleveragents.cli.prompts import prompt_key
+from cleveragents.cli.prompts import confirmed, prompt_choice, prompt_key
+from cleveragents.core.actions.model import REVIEW, CheckRun, CheckVerdict
 from cleveragents.core.errors import ResultChanged, UnknownPlan
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.ports.plans import PlanFacts
@@ -353,6 +357,47 @@ def test_a_blocked_plan_for_review_is_not_applied_by_resume(agents: Agents, repo
     assert (repository / "README.md").read_text() != before
 
 
+def test_a_plan_for_review_whose_apply_failed_is_not_applied_by_resume(
+    agents: Agents, repository: Path
+) -> None:
+    plan = agents(*REPLACE, "--review").id
+    before = (repository / "README.md").read_text()
+    with connect() as client:
+        assert isinstance(client, LocalClient)
+        container = client.access.container
+        stored = container.plan_parts.plans
+        for state in (PlanState.QUEUED, PlanState.PROCESSING, PlanState.ERRORED):
+            facts = PlanFacts(error="the disk is full") if state is PlanState.ERRORED else PlanFacts()
+            stored.move(stored.get(plan), (Phase.APPLY, state), facts, now=container.clock.now())
+    refused = agents("plan", "resume", plan)
+    assert (refused.code, f"agents plan apply {plan}" in refused.err) == (3, True), refused.err
+    assert (repository / "README.md").read_text() == before
+    assert agents("plan", "resume", plan, "--yes").code == 0
+    assert (repository / "README.md").read_text() != before
+
+
+def test_resume_does_not_apply_a_blocked_result_that_the_reviewer_rejected(
+    agents: Agents, repository: Path
+) -> None:
+    plan = agents(*REPLACE, "--review").id
+    before = (repository / "README.md").read_text()
+    with connect() as client:
+        assert isinstance(client, LocalClient)
+        container = client.access.container
+        tree = client.plans.get(plan).tree
+        review = CheckRun(
+            plan, REVIEW, "builtin/reviewer", False, CheckVerdict.FAILED, "Keep it.", tree, container.clock.now()
+        )
+        container.plan_parts.check_runs.record(review)
+    (repository / "README.md").write_text("By hand.\n")
+    assert agents("plan", "apply", plan).code == 3
+    (repository / "README.md").write_text(before)
+    refused = agents("plan", "resume", plan, "--yes")
+    assert (refused.code, "the reviewer rejected the result: Keep it." in refused.err) == (3, True), refused.err
+    assert (repository / "README.md").read_text() == before
+    assert agents("plan", "apply", plan).code == 0
+
+
 def test_a_rollback_of_captured_edits_does_not_propose_to_repeat_them(agents: Agents) -> None:
     plan = agents(*REPLACE, "--review").id
     sandbox = json.loads(agents("plan", "show", plan, "--format", "json").out)["sandbox"]
@@ -511,3 +556,18 @@ def test_a_failed_plan_without_changes_is_closed(agents: Agents) -> None:
     reviewed = agents("plan", "review", typed="ry")
     assert "Close the plan?" in reviewed.err
     assert "discarded" in agents("plan", "show", failed.id).out
+
+
+@pytest.mark.parametrize("ask", [confirmed, partial(prompt_choice, choices=["y"])])
+def test_a_question_does_not_control_the_terminal(ask: Callable[[str], object]) -> None:
+    """It may quote the subject of a commit, or the name of a file in a sandbox."""
+
+    @click.command()
+    def command() -> None:
+        ask("push 1 commit (fix \x1b[2K\rnothing)?")
+
+    ended = CliRunner().invoke(command, input="y\n")
+    assert ended.exit_code == 0
+    assert "\x1b" not in ended.output
+    assert "\r" not in ended.output
+    assert "nothing)?" in ended.output

@@ -175,8 +175,10 @@ def _is_worked_on(parts: PlanParts, plan: Plan) -> bool:
 
 
 def _unasked(parts: PlanParts, plan: Plan) -> Row:
-    """Return whether the result may be applied without approval, and the reasons if it may not."""
-    if plan.phase_state != DONE:
+    """Return whether the result may be applied without approval, and the reasons if it may not. This includes
+    a result whose apply failed.
+    """
+    if plan.phase_state not in (DONE, (Phase.APPLY, PlanState.CONSTRAINED), (Phase.APPLY, PlanState.ERRORED)):
         return {"apply_allowed": False, "held_back": ()}
     return {"apply_allowed": is_apply_allowed(plan), "held_back": held_back(parts, plan)}
 

@@ -177,9 +177,10 @@ def resume_plan(
     proposed = any(step.action == "plan.resume" for step in plan.steps)
     continues = "resume" in plan.can or (plan.state is PlanState.CONSTRAINED and proposed)
     if plan.phase is Phase.APPLY and not plan.state.ended and not continues:
-        blocked = plan.state is PlanState.CONSTRAINED and plan.request.get("apply") == "review"
+        for_review = plan.request.get("apply") == "review" and not yes
         with printed_at_end(deciding.client, deciding.output, plan.id) as told:
-            if blocked and not yes:  # guard: the result is for review, also if an apply was refused before
+            # guard: a failed apply does not replace a review, and an objection holds until a person applies
+            if plan.state is not PlanState.PROCESSING and (for_review or plan.held_back):
                 told.plan = applied_or_not(deciding, plan)
             else:
                 told.plan = apply_now(deciding.client, plan)
