@@ -77,13 +77,16 @@ class PublishView:
 
 @dataclass(frozen=True, slots=True)
 class _Remote:
-    """A remote of the user's repository, its default branch, and the commit of the branch to push, if any."""
+    """A remote of the user's repository, its default branch, and the commit of the branch to push, if any.
+    `targets` are the URLs that git pushes to.
+    """
 
     name: str
     url: str
     default: str
     existing: str
     tip: str
+    targets: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,20 +154,23 @@ def publish_directory(
     found = git.remote(target.remote, ref)
     if name == found.default:  # guard: a result reaches the default branch by a pull request only
         raise RequestRefused(f"{name} is the default branch of {found.name}; choose another name", "branch")
+    ensure_checked(parts, plan, view.tree)
+    text = message or commit_message(view)
+    commit = parts.apply.commit_apart(plan, text, view.tree)
+    row = _row(plan.id, found.url, found.default, name, text)
+    content, earlier = git.content(commit), _published(container, plan.id)
+    facts: dict[str, JsonValue] = {"branch": name, "remote": found.name}
+    if found.existing and content and git.content(found.existing) == content:
+        if found.existing not in earlier:  # a process died after its push
+            _record(container, plan, {**facts, "commit": found.existing})
+        return row | {"commit": found.existing, "unchanged": True}
     # guard: a commit of others is never overwritten, also not if it kept the message of the plan's commit
-    if found.existing and found.existing not in _published(container, plan.id):
+    if found.existing and found.existing not in earlier:
         raise PlanError(
             plan.id,
             f"cannot publish: {found.name} already has the branch {name}, with a commit that this plan did "
             "not publish; choose another name",
         )
-    ensure_checked(parts, plan, view.tree)
-    text = message or commit_message(view)
-    commit = parts.apply.commit_apart(plan, text, view.tree)
-    row = _row(plan.id, found.url, found.default, name, text)
-    content = git.content(commit)
-    if found.existing and content and git.content(found.existing) == content:
-        return row | {"commit": found.existing, "unchanged": True}
     if not target.with_commits:  # guard: a commit that the user has not pushed may be private
         _ensure_pushed(plan.id, found.name, git.unpushed(found, commit), target.confirm)
     with decision(plan.id) as now:
@@ -174,7 +180,7 @@ def publish_directory(
             raise ResultChanged(plan.id)
         # The commit is pushed as it was confirmed, even if HEAD has moved since.
         git.push(found, ref, commit)
-    _record(container, plan, {"branch": name, "remote": found.name, "commit": commit})
+    _record(container, plan, {**facts, "commit": commit})
     return row | {"commit": commit}
 
 
@@ -302,7 +308,9 @@ class _Git:
             add = f"git remote add {shlex.quote(named or 'origin')} URL"
             raise PlanError(self.plan_id, f"cannot publish: the repository has {known}; run `{add}`")
         default = existing = tip = ""
-        for line in self._lines("ls-remote", "--symref", name, "HEAD", ref):
+        # A remote may be fetched from one repository and pushed to another, such as a fork.
+        targets = self._lines("remote", "get-url", "--push", "--all", name)
+        for line in self._lines("ls-remote", "--symref", targets[0], "HEAD", ref):
             value, _, what = line.partition("\t")
             if value.startswith("ref: refs/heads/") and what == "HEAD":
                 default = value.removeprefix("ref: refs/heads/")
@@ -313,15 +321,14 @@ class _Git:
         if not default:
             problem = f"cannot publish: {name} has no default branch: its HEAD names no existing branch"
             raise PlanError(self.plan_id, f"{problem}; push that branch, or let its HEAD name another")
-        return _Remote(name, self._address(name), default, existing, tip)
+        return _Remote(name, self._address(name, targets[0]), default, existing, tip, tuple(targets))
 
-    def _address(self, name: str) -> str:
+    def _address(self, name: str, target: str) -> str:
         """Return the configured URL of the remote; if it names no host, the URL that git makes of it
         (`insteadOf`).
         """
         configured = self._lines("config", f"remote.{name}.url", succeeds=(0, 1))
-        resolved = self._lines("remote", "get-url", "--push", name)[0]
-        return next((url for url in configured if web_address(url, "", "")), resolved)
+        return next((url for url in configured if web_address(url, "", "")), target)
 
     def _usual(self) -> str | None:
         branch = self._lines("symbolic-ref", "-q", "--short", "HEAD", succeeds=(0, 1))
@@ -335,11 +342,17 @@ class _Git:
         """Return the hashes and subjects of the commits before `commit` that the remote does not have, as
         far as this repository knows; newest first.
         """
-        known = [f"--remotes={remote.name}"]
-        if self._lines("rev-parse", "-q", "--verify", f"{remote.tip}^{{commit}}", succeeds=(0, 1, 128)):
-            known.append(remote.tip)
+        known = [f"--remotes={remote.name}", remote.tip]
+        if [*remote.targets] != self._lines("remote", "get-url", "--all", remote.name):
+            # guard: the branches that were fetched say nothing about the repository that is pushed to
+            known = self._heads(remote.targets[0]) if len(remote.targets) == 1 else []
         plain = ("--no-decorate", "--no-show-signature", "--topo-order", "--format=%h %s")
-        return self._lines("log", *plain, "--skip=1", commit, "--not", *known)
+        # Some branches of the remote may not be in this repository.
+        return self._lines("log", "--ignore-missing", *plain, "--skip=1", commit, "--not", *known)
+
+    def _heads(self, url: str) -> list[str]:
+        """Return the commits of the branches of a repository."""
+        return [line.partition("\t")[0] for line in self._lines("ls-remote", "--heads", url)]
 
     def content(self, commit: str) -> list[str]:
         """Return the tree, the parents, the author and the message of a commit, without times; nothing if
@@ -367,6 +380,6 @@ class _Git:
                 seconds_left=within(_SECONDS),
             )
         except GitFailed as error:
-            problem = redact_text(error.problem)
+            problem = _without_password(error.problem)
             raise PlanError(self.plan_id, f"cannot publish: git {words[0]} failed: {problem}") from None
         return os.fsdecode(said).splitlines()

@@ -81,13 +81,23 @@ class CommitBuilder(Struct, frozen=True):
         with converted line endings).
         """
         repository, forms = self.apply_target.repository, self.apply_target.forms
-        changes = {} if forms is None else changed_between(repository, merge.base, merge.theirs)
-        if forms is None or not (self.apply_target.has_other_forms or any(map(_is_attributes, changes))):
+        if forms is None or not self._converts(merge):
             return merge.base, merge.theirs
-        return forms.to_commit(head, merge.base, changes)
+        return forms.to_commit(head, merge.base, changed_between(repository, merge.base, merge.theirs))
 
-    def tree_of(self, facts: CommitFacts) -> str:
-        """Return the tree of a commit that was made."""
+    def _converts(self, merge: MergeResult) -> bool:
+        """Return whether git may commit other bytes than those in the files."""
+        if self.apply_target.forms is None or self.apply_target.has_other_forms:
+            return self.apply_target.forms is not None
+        changes = changed_between(self.apply_target.repository, merge.base, merge.theirs)
+        return any(map(_is_attributes, changes))
+
+    def tree_of(self, facts: CommitFacts, merge: MergeResult) -> str:
+        """Return the tree of a commit that was made. If git converts files, return the merged files instead,
+        which the tree cannot be compared with.
+        """
+        if self._converts(merge):
+            return merge.merged
         return self._user().git("rev-parse", f"{facts.new}^{{tree}}").decode("ascii").strip()
 
     def ensure_possible(self) -> None:

@@ -185,7 +185,7 @@ class TreePreparation(PreparedMerge):
             making = CommitBuilder(self._merge_input.plan_id, self._apply_target, Path(scratch))
             making.ensure_possible()
             facts = making.make(self._merge, message)
-            return None if facts is None else (facts.new, making.tree_of(facts))
+            return None if facts is None else (facts.new, making.tree_of(facts, self._merge))
 
     def _looked_again(self) -> dict[str, FileObservation]:
         """Read the files to change again, and verify that they are byte for byte those that were merged.

@@ -215,8 +215,8 @@ class PlanApply(Struct, frozen=True):
         """Commit the result on top of HEAD of the user's repository, and return the commit.
 
         No plan, file, index or branch changes. If the plan has required checks, they must have passed on the
-        tree of the commit, or on the result merged with the user's files; otherwise raises `PlanError`. With
-        `tree`, raises `ResultChanged` unless this is the result.
+        files of the commit; otherwise raises `PlanError`. With `tree`, raises `ResultChanged` unless this is
+        the result.
         Raises `StalePlan` if the plan or its result changed meanwhile; `PolicyDenied`, `ApplyConflict`,
         `ApplyRefused`, `ApplyBusy`.
         """
@@ -240,7 +240,10 @@ class PlanApply(Struct, frozen=True):
             raise PlanError(plan.id, "nothing to publish: HEAD already contains the result")
         commit, committed = made
         # guard: no tree leaves the machine that the required checks have not seen
-        if tree not in (committed, merged) and any(check.required for check in strategy.checks):
+        if tree != committed and any(check.required for check in strategy.checks):
+            if tree == merged:
+                own = "the checks passed together with your uncommitted changes, which are not published"
+                raise PlanError(plan.id, f"{own}; commit your changes, then publish again")
             again = Remedy("plan.rebase", plan.id, text="Rebase the plan, which repeats its checks")
             raise PlanError(plan.id, "the repository has changed since the checks passed", (again,))
         return commit

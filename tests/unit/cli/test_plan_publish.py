@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -316,6 +317,56 @@ def test_a_merged_result_that_no_check_has_seen_is_not_published(
     git(repository, "push", "-q", "origin", "main")
     assert agents("plan", "rebase", plan).code in (0, 3)
     assert agents("plan", "publish", plan, "--branch", "later", "--no-pull-request").code == 0
+
+
+def test_a_publish_that_was_pushed_but_not_recorded_can_be_repeated(
+    agents: Agents, repository: Path, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a time limit, or the death of the process, between the push and the record of it."""
+    plan = agents(*REPLACE, "--review").id
+    with monkeypatch.context() as patch:
+        fails = 'case " $* " in *" push "*) exit 1;; esac'
+        stub(tmp_path / "bin", "git", f'{shutil.which("git")} "$@" || exit; {fails}', patch)
+        assert "git push failed" in agents("plan", "publish", plan, "--no-pull-request").err
+    pushed = git(remote, "rev-parse", f"agents/{plan}")
+    again = agents("plan", "publish", plan, "--no-pull-request")
+    assert (again.code, "already has this result" in again.err) == (0, True), again.err
+    assert git(remote, "rev-parse", f"agents/{plan}") == pushed
+    changed = agents("plan", "publish", plan, "--message", "In my words", "--no-pull-request")
+    assert changed.code == 0, changed.err
+
+
+def test_commits_that_only_the_fetched_repository_has_are_not_pushed_to_another_one(
+    agents: Agents, repository: Path, remote: Path, tmp_path: Path
+) -> None:
+    fork = tmp_path / "fork.git"
+    git(tmp_path, "clone", "-q", "--bare", str(remote), str(fork))
+    git(repository, "commit", "-q", "--allow-empty", "-m", "Private")
+    git(repository, "push", "-q", "origin", "main")
+    git(repository, "remote", "set-url", "--push", "origin", str(fork))
+    plan = agents(*REPLACE, "--review").id
+    refused = agents("plan", "publish", plan, "--no-pull-request")
+    assert refused.code == 3, refused.err
+    assert "origin does not have 1 commit of yours (" in refused.err
+    assert git(fork, "branch", "--format=%(refname:short)") == "main\n"
+    assert agents("plan", "publish", plan, "--no-pull-request", "--with-commits").code == 0
+    assert "Private" in git(fork, "log", "--format=%s", f"agents/{plan}")
+
+
+def test_a_result_whose_checks_need_uncommitted_files_is_not_published(
+    agents: Agents, repository: Path, remote: Path
+) -> None:
+    (repository / "helper.py").write_text("needed by the check\n")
+    plan = agents(*REPLACE, "--review", "--check", "test -e helper.py").id
+    refused = agents("plan", "publish", plan, "--no-pull-request")
+    assert refused.code == 2, refused.err
+    assert "commit your changes, then publish again" in refused.err
+    assert git(remote, "branch", "--format=%(refname:short)") == "main\n"
+    git(repository, "add", "helper.py")
+    git(repository, "commit", "-qm", "Help")
+    published = agents("plan", "publish", plan, "--no-pull-request", "--with-commits")
+    assert published.code == 0, published.err
+    assert git(remote, "show", f"agents/{plan}:helper.py") == "needed by the check\n"
 
 
 @pytest.mark.parametrize(
