@@ -78,6 +78,8 @@ class ReviewScreen(ActionScreen[_ReviewFacts]):
         self._shown = ""
         """The path of the shown file."""
         self._deciding = False
+        self._judged = False
+        """Whether the user has accepted or left out something since the result last changed."""
 
     def compose(self) -> ComposeResult:
         yield Static("Loading …", id="summary", markup=False)
@@ -105,6 +107,10 @@ class ReviewScreen(ActionScreen[_ReviewFacts]):
 
     def show(self, facts: _ReviewFacts) -> None:
         plan = self.plan = facts.plan
+        changed = self.seen not in (None, facts.diff.tree)
+        if changed and not self._judged:  # guard: part of the old diff may have been read
+            self.inform("The result has changed. Look at the new diff before you apply it.", failed=True)
+        self._judged = self._judged and not changed
         self.seen = facts.diff.tree
         self._files, self._comments = facts.diff.files, facts.comments
         applied = summary_of(plan) if plan.changes else "nothing"
@@ -184,7 +190,7 @@ class ReviewScreen(ActionScreen[_ReviewFacts]):
     def _decide(self, verdict: dict[str, list[str]]) -> None:
         if self._deciding:
             return
-        self._deciding = True
+        self._deciding = self._judged = True
         self.call(partial(self._reviewed, verdict), self._decided, self._not_decided)
 
     def _reviewed(self, verdict: dict[str, list[str]]) -> PlanView:

@@ -199,6 +199,22 @@ def test_one_hunk_is_accepted_and_applied(client: Client, repository: Path) -> N
     assert not (repository / "made.txt").exists()
 
 
+def test_a_result_that_changes_during_the_review_is_announced(client: Client) -> None:
+    plan_id = command(client, "echo one > made.txt; echo two > more.txt")
+    screen = ReviewScreen(client, plan_id)
+
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: screen.plan)
+        await pilot.press("f")  # a verdict of the user changes the result, too
+        await until(pilot, lambda: "[ ]" in text_of(screen))
+        assert "has changed" not in notices(pilot)
+        client.plans.review(plan_id, reject=["more.txt"])
+        screen.reload()
+        await until(pilot, lambda: "The result has changed" in notices(pilot))
+
+    using(screen, script)
+
+
 def test_a_conflict_with_the_repository_is_resolved_and_applied(client: Client, repository: Path) -> None:
     plan_id = command(client, "sed -i s/colour/color/ README.md")
     (repository / "README.md").write_text("By hand.\n")
