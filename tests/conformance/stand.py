@@ -1,8 +1,8 @@
 """A server under test: `agents serve` on a state of its own, with a resource, a user and a scripted model.
 
 The suites cannot authenticate, so they talk to a forwarder that adds the token of the user. It changes
-nothing else, except that a scenario of the A2A suite, which is named in the id of a message, becomes part of
-the goal: the model answers by it.
+nothing else, except for the scenario of the A2A suite, which is named in the id of a message: it becomes part
+of the goal, and a task that needs input gets an actor that asks.
 """
 
 from __future__ import annotations
@@ -43,13 +43,20 @@ rules:
     turns:
       - calls: [{tool: start_plan, arguments: {goal: "Write the colour of the day"}}]
       - text: "I started a plan."
-  - when: {offered: delete, first_user: tck-input-required}
-    reply: {calls: [{tool: delete, arguments: {path: README.md}}]}  # needs an approval
   - when: {offered: write}
     turns:
       - calls: [{tool: write, arguments: {path: today.txt, content: "green\\n"}}]
       - text: "Done."
   - reply: {text: '{"verdict": "accept", "findings": [], "summary": "It is green."}'}
+"""
+ACTOR = """\
+name: conformance/asks
+type: graph
+state: {colour: {description: the colour of the day}}
+entry: ask
+nodes:
+  ask: {type: human, question: "Which colour?", output: colour, next: write}
+  write: {type: tool, tool: write, with: {path: today.txt, content: "${colour}"}}
 """
 
 
@@ -80,6 +87,9 @@ def stand(*, serves: bool = True, **variables: str) -> Iterator[Stand]:
         place = Path(name)
         repository = paint_shop(place / "shop")
         (place / "script.yaml").write_text(SCRIPT)
+        actors = place / ".config" / "cleveragents" / "actors"
+        actors.mkdir(parents=True)
+        (actors / "asks.yaml").write_text(ACTOR)
         own = ("CLEVERAGENTS_", "XDG_", "NO_COLOR")
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(own)}
         environment = {
@@ -186,12 +196,14 @@ def _forwarder(port: int, token: str) -> Iterator[str]:
 
 
 def _with_scenario(body: bytes) -> bytes:
-    """Add the id of a message, which names the scenario, to the text of a new task."""
+    """Add the id of a message, which names the scenario, to the text of a new task, and the actor."""
     try:
         said = json.loads(body)
         message = said["params"]["message"]
         if not message.get("taskId"):
             message["parts"][0]["text"] += f" ({message['messageId']})"
+            if message["messageId"].startswith("tck-input-required"):
+                message["metadata"] = {"actor": "conformance/asks"}
     except (ValueError, LookupError, TypeError, AttributeError):
         return body
     return json.dumps(said).encode()

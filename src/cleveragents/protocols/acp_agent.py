@@ -16,7 +16,7 @@ keeps waiting, and any other surface can decide.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,8 +35,16 @@ from cleveragents.core.errors import (
     RequestRefused,
     ResultChanged,
 )
+from cleveragents.core.text.control_characters import escape_controls
 from cleveragents.core.text.redaction import redact_known_text, redact_text
-from cleveragents.protocols.acp_updates import call_update, changed_files, goal_in, phases_of, report_of
+from cleveragents.protocols.acp_updates import (
+    attachments_in,
+    call_update,
+    changed_files,
+    goal_in,
+    phases_of,
+    report_of,
+)
 from cleveragents.protocols.agent_requests import only_resource
 
 if TYPE_CHECKING:
@@ -46,7 +54,8 @@ if TYPE_CHECKING:
     from cleveragents.api.conversations.client import ConversationView
     from cleveragents.api.plans.client import Plans
     from cleveragents.api.plans.detail_views import OutputView
-    from cleveragents.api.plans.views import PlanView
+    from cleveragents.api.plans.views import ApprovalView, PlanView
+    from cleveragents.models.model.attachment import Attachment
 
 __all__ = ["AcpOptions", "PlanAgent"]
 
@@ -114,7 +123,7 @@ class PlanAgent:
             protocol_version=VERSION,
             agent_capabilities=schema.AgentCapabilities(
                 load_session=True,
-                prompt_capabilities=schema.PromptCapabilities(embedded_context=True),
+                prompt_capabilities=schema.PromptCapabilities(embedded_context=True, image=True),
                 session_capabilities=schema.SessionCapabilities(list=schema.SessionListCapabilities()),
             ),
             auth_methods=[],
@@ -233,8 +242,8 @@ class PlanAgent:
         session.busy = True
         session.cancelled.clear()
         try:
-            text = await _asked(goal_in, prompt)
-            for plan_id, seen in await self._begun(session, text):
+            text, attached = await _asked(goal_in, prompt), await _asked(attachments_in, prompt)
+            for plan_id, seen in await self._begun(session, text, attached):
                 await self._carried_out(session, plan_id, seen)
         finally:
             session.busy = False
@@ -255,15 +264,19 @@ class PlanAgent:
             if not await self._decided(session, plan):
                 return
 
-    async def _begun(self, session: _Session, text: str) -> list[tuple[str, int]]:
+    async def _begun(
+        self, session: _Session, text: str, attached: list[Attachment]
+    ) -> list[tuple[str, int]]:
         """Return the plans that the prompt starts or continues, with the numbers of their last output."""
         found = await _asked(self._client.conversations.get, session.id)
         command = _command_of(text)
         plan = None if command == "plan" else await self._last_plan(found)
         if plan is None and command in ("apply", "resume"):  # guard: a command is not a prompt
             return await self._without_plan(session, found, command)
-        if plan is None:
-            return await self._take_turn(session, found, text)
+        if plan is None or (command is None and _is_for_assistant(found, plan)):
+            return await self._take_turn(session, found, text, attached)
+        if attached:  # guard: no part of a prompt is ignored
+            raise RequestError(-32602, "this goes to a plan, which takes no images and PDFs: send text")
         plans, seen = self._client.plans, await _asked(self._seen, plan.id)
         if command == "apply":
             return [(plan.id, seen)]
@@ -278,11 +291,8 @@ class PlanAgent:
         elif not plan.at_rest or plan.needs == "approval":
             await _asked(plans.comment, plan.id, text)
             await self._say(session.id, "Stored as a comment. The plan is not finished yet.")
-        elif not found.calls_tools and {"revise", "correct"} & set(plan.can):
-            # The assistant of such a model could not send it to the plan.
-            await _asked(plans.revise if "revise" in plan.can else plans.correct, plan.id, text)
         else:
-            return await self._take_turn(session, found, text)
+            await _asked(plans.revise if "revise" in plan.can else plans.correct, plan.id, text)
         return [(plan.id, seen)]
 
     async def _without_plan(
@@ -303,7 +313,11 @@ class PlanAgent:
         return None
 
     async def _take_turn(
-        self, session: _Session, found: ConversationView, text: str | None
+        self,
+        session: _Session,
+        found: ConversationView,
+        text: str | None,
+        attached: Sequence[Attachment] = (),
     ) -> list[tuple[str, int]]:
         """Send the prompt as a turn, or continue the last turn: without a prompt, or with the same one after
         a crash. Send the answer as it arrives. Return the plans of the turn. With a model that calls no
@@ -318,7 +332,7 @@ class PlanAgent:
         if same or text is None:
             await _asked(conversations.resume, found.id)
         else:
-            await _asked(conversations.send, found.id, text)
+            await _asked(conversations.send, found.id, text, attachments=attached)
         self._unused.discard(found.id)
         stopping = asyncio.ensure_future(self._stopped(session))
         pieces = conversations.watch(found.id)
@@ -386,21 +400,27 @@ class PlanAgent:
         """Ask the person about a plan at rest, if an editor can. Return whether the plan continues."""
         await self._report(session, plan)
         if plan.needs == "approval" and plan.approval is not None:
-            return await self._approved(session, plan, plan.approval.call)
+            return await self._approved(session, plan, plan.approval)
         if plan.needs == "review" and "apply" in plan.can:
             await self._applied(session, plan)
         return False
 
-    async def _approved(self, session: _Session, plan: PlanView, call: int) -> bool:
-        plans = self._client.plans
+    async def _approved(self, session: _Session, plan: PlanView, approval: ApprovalView) -> bool:
+        plans, call, rule = self._client.plans, approval.call, approval.pattern or approval.exact
         pending = await _asked(plans.call, plan.id, call)
-        update = call_update(plan.id, pending)
-        chosen = await self._permitted(session, update, {"approve": "Approve", "deny": "Deny"})
+        places = {"plan": approval.plan_scope, "project": approval.project_scope}
+        named = {scope: f"Approve `{rule}` in {places[scope]}" for scope in approval.scopes if scope in places}
+        options = [_option("approve", "Approve", "allow_once")]
+        options += [_option(scope, escape_controls(name), "allow_always") for scope, name in named.items()]
+        options.append(_option("deny", "Deny", "reject_once"))
+        chosen = await self._permitted(session, call_update(plan.id, pending), options)
         # Only for the call that the person saw: another one that waits by now is not approved.
         if chosen == "approve":
             await _asked(plans.approve, plan.id, call=call)
         elif chosen == "deny":
             await _asked(plans.deny, plan.id, call=call)
+        elif chosen is not None:
+            await _asked(plans.approve, plan.id, call=call, scope=chosen, pattern=rule)
         return chosen is not None
 
     async def _applied(self, session: _Session, plan: PlanView) -> None:
@@ -413,7 +433,8 @@ class PlanAgent:
             content=shown,
         )
         await self._send(session.id, update)
-        chosen = await self._permitted(session, update, {"apply": "Apply", "later": "Not now"})
+        options = [_option("apply", "Apply", "allow_once"), _option("later", "Not now", "reject_once")]
+        chosen = await self._permitted(session, update, options)
         if chosen != "apply":  # guard: only a person applies
             await self._say(session.id, "Not applied. Send changes that you want, or /apply.")
             return
@@ -427,16 +448,11 @@ class PlanAgent:
         await self._say(session.id, f"Plan `{plan.id}`: {done.meaning}.")
 
     async def _permitted(
-        self, session: _Session, call: schema.ToolCallStart, names: dict[str, str]
+        self, session: _Session, call: schema.ToolCallStart, options: list[schema.PermissionOption]
     ) -> str | None:
-        """Return the option that the person selects: the first option allows, the second rejects. None if the
-        request was cancelled, failed, or was answered with anything else.
+        """Return the id of the option that the person selects. None if the request was cancelled, failed, or
+        was answered with anything else.
         """
-        kinds: tuple[Any, ...] = ("allow_once", "reject_once")
-        options = [
-            schema.PermissionOption(option_id=key, name=name, kind=kind)
-            for (key, name), kind in zip(names.items(), kinds, strict=True)
-        ]
         shown = schema.ToolCallUpdate(**call.model_dump(exclude={"session_update", "field_meta"}))
         editor = self._connected()
         asking = asyncio.ensure_future(
@@ -454,9 +470,8 @@ class PlanAgent:
             asking.cancel()
             stopped.cancel()
         chosen = outcome.option_id if isinstance(outcome, schema.AllowedOutcome) else None
-        if chosen not in names:  # guard: an unknown option decides nothing
-            return None
-        return chosen
+        known = {option.option_id for option in options}
+        return chosen if chosen in known else None  # guard: an unknown option decides nothing
 
     async def _report_of(self, session: _Session, plan_id: str) -> None:
         with suppress(RequestError):  # deleted meanwhile
@@ -478,6 +493,10 @@ class PlanAgent:
         return self._editor
 
 
+def _option(key: str, name: str, kind: Any) -> schema.PermissionOption:
+    return schema.PermissionOption(option_id=key, name=name, kind=kind)
+
+
 class _Calls:
     """The calls of a plan that the editor knows. Used by one turn."""
 
@@ -497,6 +516,15 @@ class _Calls:
                     self._ended = call.number
             after = page.next
         return updates
+
+
+def _is_for_assistant(found: ConversationView, plan: PlanView) -> bool:
+    """Return whether a prompt goes to the assistant, not to the last plan: the plan needs no answer, and the
+    assistant can send the prompt to the plan.
+    """
+    if plan.needs in ("question", "approval") or not plan.at_rest:
+        return False
+    return found.calls_tools or not {"revise", "correct"} & set(plan.can)
 
 
 def _applied_as_seen(plans: Plans, plan: PlanView) -> PlanView | None:

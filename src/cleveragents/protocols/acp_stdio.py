@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BoundedLines", "message_in", "serve"]
 
-LONGEST_LINE = 8 << 20
+LONGEST_LINE = 16 << 20
+"""Room for the attachments of one prompt, which are encoded in base64."""
 _DEEPEST = 100
 _PARSE_ERROR, _INVALID_REQUEST = -32700, -32600
 

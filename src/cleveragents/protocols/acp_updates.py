@@ -6,6 +6,7 @@ Everything that an editor sends or shows is bounded.
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,11 +18,12 @@ from cleveragents.api.plans.summary import Phase, PlanState
 from cleveragents.api.plans.views import ChangeView, PlanView
 from cleveragents.core.errors import CleverAgentsError, RequestRefused
 from cleveragents.core.text.redaction import redact_known_text
+from cleveragents.models.model.attachment import Attachment
 
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
 
-__all__ = ["call_update", "changed_files", "goal_in", "phases_of", "report_of"]
+__all__ = ["attachments_in", "call_update", "changed_files", "goal_in", "phases_of", "report_of"]
 
 LONGEST_PROMPT = 100_000
 _MOST_FILES = 50
@@ -56,14 +58,37 @@ _PHASES = ((Phase.STRATEGIZE, "Plan the changes"), (Phase.EXECUTE, "Make and che
 def goal_in(prompt: Sequence[Any]) -> str:
     """Return the text of a prompt. Links and embedded files are named by their address, with their text.
 
-    Raises `RequestRefused` for an empty or too long prompt, and for images and sounds.
+    Raises `RequestRefused` for a prompt without text, one that is too long, and for sounds.
     """
-    text = "\n".join(_text_of(block) for block in prompt).strip()
+    text = "\n".join(_text_of(block) for block in prompt if not _encoded(block)).strip()
     if not text:
         raise RequestRefused("missing prompt: send text", "prompt")
     if len(text) > LONGEST_PROMPT:  # guard: bounded prompts
         raise RequestRefused(f"the prompt is too long: send at most {LONGEST_PROMPT:,} characters", "prompt")
     return text
+
+
+def attachments_in(prompt: Sequence[Any]) -> list[Attachment]:
+    """Return the images and PDFs of a prompt. Raises `RequestRefused` for other files."""
+    return [Attachment.of(name, _decoded(data)) for name, data in filter(None, map(_encoded, prompt))]
+
+
+def _encoded(block: Any) -> tuple[str, str] | None:
+    """Return the name and the content of an image or an embedded binary file; None for other blocks."""
+    if isinstance(block, schema.ImageContentBlock):
+        return block.uri or "image", block.data
+    if isinstance(block, schema.EmbeddedResourceContentBlock):
+        resource = block.resource
+        if isinstance(resource, schema.BlobResourceContents):
+            return resource.uri, resource.blob
+    return None
+
+
+def _decoded(data: str) -> bytes:
+    try:
+        return b64decode(data, validate=True)
+    except ValueError:
+        raise RequestRefused("an attachment is not valid base64", "prompt") from None
 
 
 def _text_of(block: Any) -> str:
@@ -75,7 +100,7 @@ def _text_of(block: Any) -> str:
         resource = block.resource
         if isinstance(resource, schema.TextResourceContents):
             return f"{resource.uri}:\n{resource.text}"
-    raise RequestRefused("images, sounds and binary files are not supported: send text", "prompt")
+    raise RequestRefused("sounds are not supported: send text", "prompt")
 
 
 def call_update(plan_id: str, call: CallView) -> schema.ToolCallStart:

@@ -31,10 +31,13 @@ _LONGEST_PATCH = 200_000
 
 
 class GoalOptions(BaseModel):
-    """Options of a goal. `to_branch` is the new branch of a git remote for the result."""
+    """Options of a goal. `actor` replaces the actors of all phases, and `to_branch` is the new branch of a git
+    remote for the result.
+    """
 
     resource: str | None = None
     model: str | None = None
+    actor: str | None = None
     checks: tuple[str, ...] = ()
     max_usd: Dollars | None = None
     max_tokens: Tokens | None = None
@@ -50,6 +53,7 @@ class GoalOptions(BaseModel):
             resource=self.resource,
             repository=repository or ".",
             model=self.model,
+            actor=self.actor,
             checks=self.checks,
             profile=profile,
             limits=Limits(usd=self.max_usd, tokens=self.max_tokens, seconds=self.seconds),

@@ -203,6 +203,7 @@ def _tools(requests: _Requests) -> list[Callable[..., Any]]:
         goal: Annotated[str, Field(description="the goal", min_length=1)],
         resource: _Resource = None,
         model: Annotated[str | None, Field(description="provider/name; default: the user's")] = None,
+        actor: Annotated[str | None, Field(description="an actor that the user has defined")] = None,
         checks: Annotated[tuple[str, ...], Field(description="commands that must pass")] = (),
         max_usd: Annotated[Dollars | None, Field(description="limit of the cost")] = None,
         max_tokens: Tokens | None = None,
@@ -213,6 +214,7 @@ def _tools(requests: _Requests) -> list[Callable[..., Any]]:
         terms = GoalOptions(
             resource=resource,
             model=model,
+            actor=actor,
             checks=checks,
             max_usd=max_usd,
             max_tokens=max_tokens,

@@ -207,8 +207,10 @@ def test_metadata_says_how_it_is_to_be_done(server: PlanServer) -> None:
         "to_branch": "paint/{plan}",
         "checks": ["test -f today.txt"],
         "max_tokens": 1e5,
+        "actor": "builtin/executor",
     }
     wrong = [
+        ({"actor": "none/such"}, "none/such"),
         ({"to_branch": 5}, "metadata.to_branch: Input should be a valid string"),
         ({"max_tokens": 1.5}, "metadata.max_tokens"),
         ({"max_tokens": 1e16}, "metadata.max_tokens: Input should be less than or equal to"),
@@ -231,6 +233,7 @@ def test_metadata_says_how_it_is_to_be_done(server: PlanServer) -> None:
     assert (plan["needs"], plan["branch"]) == ("review", f"paint/{plan['id']}"), plan
     assert [check["verdict"] for check in plan["checks"][:1]] == ["passed"]
     assert plan["request"]["limits"]["tokens"] == 100_000
+    assert plan["request"]["actor"] == "builtin/executor"
     projects.remove_resource("far", now=container.clock.now())
 
 

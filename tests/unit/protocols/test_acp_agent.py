@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from cleveragents.protocols.acp_agent import AcpOptions, PlanAgent
 from cleveragents.protocols.acp_stdio import BoundedLines
 from cleveragents.protocols.acp_updates import LONGEST_PROMPT, changed_files
 from cleveragents.storage.conversation_tables import conversation_turns
+from tests.attached_files import PNG
 from tests.server_plan_bench import PlanServer, plan_server
 
 T = TypeVar("T")
@@ -73,6 +75,10 @@ RULES = (
         "turns": [{"calls": [{"tool": "delete", "arguments": {"path": "a.txt"}}]}, {"text": "Done."}],
     },
     {
+        "when": {"first_user": "look around", "offered": "command"},
+        "turns": [{"calls": [{"tool": "command", "arguments": {"argv": ["ls", "a.txt"]}}]}, {"text": "Done."}],
+    },
+    {
         "when": {"user": "make it blue", "offered": "write"},
         "turns": [
             {"calls": [{"tool": "write", "arguments": {"path": "today.txt", "content": "blue\n"}}]},
@@ -94,7 +100,7 @@ RULES = (
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanServer]:
     place = tmp_path_factory.mktemp("acp")
     script = place / "paints.yaml"
-    script.write_text(json.dumps({"version": 1, "facts": {}, "rules": list(RULES)}))
+    script.write_text(json.dumps({"version": 1, "facts": {"image_tokens": 900}, "rules": list(RULES)}))
     with plan_server(place / "server", models__default=f"scripted/{script}") as made:
         yield made
 
@@ -304,6 +310,15 @@ def test_a_call_that_needs_approval_waits_for_the_person(server: PlanServer) -> 
     assert server.get(f"/plans/{plan}")["needs"] == "review"
 
 
+def test_a_command_can_be_approved_for_longer_than_once(server: PlanServer) -> None:
+    session, _, editor = turn(server, "look around", selected("plan"), CANCELLED, CANCELLED, profile="manual")
+    (plan,) = plans_of(server, session)
+    assert editor.asked[0][1] == ["approve", "plan", "project", "deny"]
+    (rule,) = LocalClient(server.bench.container).rules.list().items
+    assert (rule.plan, rule.pattern.split()[0]) == (plan, "ls")
+    server.bench.container.plan_parts.rules.revoke(rule.id, now=server.bench.container.clock.now())
+
+
 def test_cancel_pauses_the_plan(server: PlanServer) -> None:
     async def work(agent: ClientSideConnection, editor: Editor) -> tuple[str, str]:
         made = await agent.new_session(cwd=str(server.repository), mcp_servers=[])
@@ -406,25 +421,53 @@ def test_sessions_are_listed_and_unknown_ones_are_refused(server: PlanServer) ->
     assert listed[0] == session
 
 
+SAID = helpers.text_block("paint it like this")
+
+
+def image_of(content: bytes) -> schema.ImageContentBlock:
+    return helpers.image_block(b64encode(content).decode(), "image/png", uri="file:///shed.png")
+
+
 @pytest.mark.parametrize(
-    ("block", "problem"),
+    ("blocks", "problem"),
     [
-        (helpers.text_block("  "), "missing prompt"),
-        (helpers.text_block("x" * (LONGEST_PROMPT + 1)), "too long"),
-        (helpers.image_block("aGk=", "image/png"), "images"),
+        ([helpers.text_block("  ")], "missing prompt"),
+        ([helpers.text_block("x" * (LONGEST_PROMPT + 1))], "too long"),
+        ([image_of(PNG)], "missing prompt"),
+        ([SAID, helpers.audio_block("aGk=", "audio/wav")], "sounds are not supported"),
+        ([SAID, image_of(b"hi")], r"'shed\.png' is no PNG"),
+        ([SAID, helpers.image_block("no base64", "image/png")], "not valid base64"),
+        ([SAID, *[image_of(PNG)] * 6], "at most 5 attachments"),
     ],
 )
-def test_prompts_that_cannot_be_used_are_refused(server: PlanServer, block: Any, problem: str) -> None:
+def test_prompts_that_cannot_be_used_are_refused(
+    server: PlanServer, blocks: list[Any], problem: str
+) -> None:
     async def work(agent: ClientSideConnection, _: Editor) -> str:
         made = await agent.new_session(cwd=str(server.repository), mcp_servers=[])
         with pytest.raises(RequestError, match=problem) as refused:
-            await agent.prompt(session_id=made.session_id, prompt=[block])
+            await agent.prompt(session_id=made.session_id, prompt=blocks)
         assert refused.value.code == -32602
         return str(made.session_id)
 
     session, _ = talked(server, Editor, work)
     with pytest.raises(UnknownConversation):  # without a turn, so it was deleted
         plans_of(server, session)
+
+
+def test_images_go_to_the_model_but_not_to_a_plan(server: PlanServer) -> None:
+    async def work(agent: ClientSideConnection, _: Editor) -> str:
+        made = await agent.new_session(cwd=str(server.repository), mcp_servers=[])
+        where = helpers.text_block("where is this?")
+        await agent.prompt(session_id=made.session_id, prompt=[where, image_of(PNG)])
+        await prompted(agent, made.session_id, "remove it")
+        with pytest.raises(RequestError, match="takes no images"):  # the plan waits for an approval
+            await agent.prompt(session_id=made.session_id, prompt=[SAID, image_of(PNG)])
+        return str(made.session_id)
+
+    session, _ = talked(server, lambda: Editor(CANCELLED), work, profile="review")
+    first = talks_of(server).turns(session).items[0]
+    assert [one.name for one in first.attachments] == ["shed.png"]
 
 
 @pytest.mark.parametrize(
