@@ -2,25 +2,32 @@
 
 All harnesses reach the model through it, so they are counted alike and have the same limit. Each request may
 generate as many tokens as remain. When none remain, `Meter.over` is set and requests are refused.
+
+At the end of an attempt its open requests are cut off, and the proxy waits until the server is idle: otherwise
+the server would answer them beside those of the next attempt.
 """
 
 from __future__ import annotations
 
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-
-import httpx
+from urllib.parse import urlsplit
 
 __all__ = ["Meter", "proxy"]
 
 _LEAST = 16
-_TIMEOUT = httpx.Timeout(900.0, connect=10.0)
+_SECONDS = 900.0
+_IDLE_SECONDS = 300.0
+_COMPLETIONS = "/v1/chat/completions"
 
 
 @dataclass
@@ -72,6 +79,20 @@ def proxy(server: str, meter: Meter) -> Iterator[str]:
         serving.shutdown()
         serving.server_close()
         thread.join()
+        serving.cut_off()
+        _wait_until_idle(serving)
+
+
+def _wait_until_idle(serving: _Server) -> None:
+    """Wait until the server works on no request. A server that cannot tell (`/slots`) counts as idle."""
+    ends = time.monotonic() + _IDLE_SECONDS
+    while time.monotonic() < ends:
+        with serving.asked("GET", "/slots") as answer:
+            body = answer.read()
+        if answer.status != 200 or not any(slot.get("is_processing") for slot in json.loads(body)):
+            return
+        time.sleep(0.5)
+    raise TimeoutError(f"the model server is still busy after {_IDLE_SECONDS:g} s")
 
 
 class _Server(ThreadingHTTPServer):
@@ -79,8 +100,28 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, upstream: str, meter: Meter) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.upstream = upstream
+        self.upstream = urlsplit(upstream)
         self.meter = meter
+        self._open: set[HTTPConnection] = set()
+
+    @contextmanager
+    def asked(self, method: str, path: str, body: bytes | None = None) -> Iterator[HTTPResponse]:
+        """Send a request to the model server and yield its answer."""
+        connection = HTTPConnection(str(self.upstream.hostname), self.upstream.port, timeout=_SECONDS)
+        self._open.add(connection)
+        try:
+            connection.request(method, path, body, {"Content-Type": "application/json"})
+            yield connection.getresponse()
+        finally:
+            self._open.discard(connection)
+            connection.close()
+
+    def cut_off(self) -> None:
+        """End all requests. A close alone would not: another thread waits for the answer."""
+        for connection in [*self._open]:
+            if connection.sock is not None:
+                with suppress(OSError):
+                    connection.sock.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, *_: object) -> None:
         """Say nothing of clients that leave in the middle of an answer."""
@@ -94,8 +135,8 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        answer = httpx.get(self.server.upstream + self.path.removeprefix("/v1"), timeout=_TIMEOUT)
-        self._send(answer.status_code, answer.content)
+        with self.server.asked("GET", self.path) as answer:
+            self._send(answer.status, answer.read())
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -108,28 +149,28 @@ class _Handler(BaseHTTPRequestHandler):
         if request.get("stream"):
             self._stream(request)
             return
-        answer = httpx.post(f"{self.server.upstream}/chat/completions", json=request, timeout=_TIMEOUT)
-        if answer.is_success:
-            body = answer.json()
+        with self.server.asked("POST", _COMPLETIONS, json.dumps(request).encode()) as answer:
+            content = answer.read()
+        if answer.status == 200:
+            body = json.loads(content)
             text = body["choices"][0]["message"].get("content") or ""
             self.server.meter.add(request, text, body.get("usage", {}), body.get("timings", {}))
-        self._send(answer.status_code, answer.content)
+        self._send(answer.status, content)
 
     def _stream(self, request: dict[str, Any]) -> None:
         request["stream_options"] = {"include_usage": True}
         text = ""
         usage: dict[str, Any] = {}
         timings: dict[str, Any] = {}
-        address = f"{self.server.upstream}/chat/completions"
-        with httpx.stream("POST", address, json=request, timeout=_TIMEOUT) as answer:
-            self.send_response(answer.status_code)
+        with self.server.asked("POST", _COMPLETIONS, json.dumps(request).encode()) as answer:
+            self.send_response(answer.status)
             self.send_header("Content-Type", answer.headers.get("content-type", "text/event-stream"))
             self.send_header("Connection", "close")
             self.end_headers()
-            for line in answer.iter_lines():
-                self.wfile.write(f"{line}\n".encode())
+            for line in answer:
+                self.wfile.write(line)
                 self.wfile.flush()
-                if line.startswith("data: {"):
+                if line.startswith(b"data: {"):
                     chunk = json.loads(line[6:])
                     usage = chunk.get("usage") or usage
                     timings = chunk.get("timings") or timings
