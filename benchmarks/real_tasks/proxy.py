@@ -3,7 +3,7 @@
 All harnesses reach the model through it, so they are counted alike and have the same limit. Each request may
 generate as many tokens as remain. When none remain, `Meter.over` is set and requests are refused.
 
-At the end of an attempt its open requests are cut off, and the proxy waits until the server is idle: otherwise
+At the end of an attempt, its open requests are cut off, and the proxy waits until the server is idle. Else
 the server would answer them beside those of the next attempt.
 """
 

@@ -264,9 +264,7 @@ class PlanAgent:
             if not await self._decided(session, plan):
                 return
 
-    async def _begun(
-        self, session: _Session, text: str, attached: list[Attachment]
-    ) -> list[tuple[str, int]]:
+    async def _begun(self, session: _Session, text: str, attached: list[Attachment]) -> list[tuple[str, int]]:
         """Return the plans that the prompt starts or continues, with the numbers of their last output."""
         found = await _asked(self._client.conversations.get, session.id)
         command = _command_of(text)
@@ -409,9 +407,11 @@ class PlanAgent:
         plans, call, rule = self._client.plans, approval.call, approval.pattern or approval.exact
         pending = await _asked(plans.call, plan.id, call)
         places = {"plan": approval.plan_scope, "project": approval.project_scope}
-        named = {scope: f"Approve `{rule}` in {places[scope]}" for scope in approval.scopes if scope in places}
+        longer = {str(scope): scope for scope in approval.scopes if scope in places}
         options = [_option("approve", "Approve", "allow_once")]
-        options += [_option(scope, escape_controls(name), "allow_always") for scope, name in named.items()]
+        for name in longer:
+            text = escape_controls(f"Approve `{rule}` in {places[name]}")
+            options.append(_option(name, text, "allow_always"))
         options.append(_option("deny", "Deny", "reject_once"))
         chosen = await self._permitted(session, call_update(plan.id, pending), options)
         # Only for the call that the person saw: another one that waits by now is not approved.
@@ -420,7 +420,7 @@ class PlanAgent:
         elif chosen == "deny":
             await _asked(plans.deny, plan.id, call=call)
         elif chosen is not None:
-            await _asked(plans.approve, plan.id, call=call, scope=chosen, pattern=rule)
+            await _asked(plans.approve, plan.id, call=call, scope=longer[chosen], pattern=rule)
         return chosen is not None
 
     async def _applied(self, session: _Session, plan: PlanView) -> None:

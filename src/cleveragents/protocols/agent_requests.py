@@ -31,7 +31,7 @@ _LONGEST_PATCH = 200_000
 
 
 class GoalOptions(BaseModel):
-    """Options of a goal. `actor` replaces the actors of all phases, and `to_branch` is the new branch of a git
+    """Options of a goal. `actor` replaces the actors of all phases; `to_branch` is the new branch of a git
     remote for the result.
     """
 

@@ -76,7 +76,10 @@ RULES = (
     },
     {
         "when": {"first_user": "look around", "offered": "command"},
-        "turns": [{"calls": [{"tool": "command", "arguments": {"argv": ["ls", "a.txt"]}}]}, {"text": "Done."}],
+        "turns": [
+            {"calls": [{"tool": "command", "arguments": {"argv": ["ls", "a.txt"]}}]},
+            {"text": "Done."},
+        ],
     },
     {
         "when": {"user": "make it blue", "offered": "write"},
@@ -440,9 +443,7 @@ def image_of(content: bytes) -> schema.ImageContentBlock:
         ([SAID, *[image_of(PNG)] * 6], "at most 5 attachments"),
     ],
 )
-def test_prompts_that_cannot_be_used_are_refused(
-    server: PlanServer, blocks: list[Any], problem: str
-) -> None:
+def test_prompts_that_cannot_be_used_are_refused(server: PlanServer, blocks: list[Any], problem: str) -> None:
     async def work(agent: ClientSideConnection, _: Editor) -> str:
         made = await agent.new_session(cwd=str(server.repository), mcp_servers=[])
         with pytest.raises(RequestError, match=problem) as refused:
