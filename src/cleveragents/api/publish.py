@@ -156,7 +156,7 @@ def publish_directory(
         raise RequestRefused(f"{name} is the default branch of {found.name}; choose another name", "branch")
     ensure_checked(parts, plan, view.tree)
     text = message or commit_message(view)
-    commit = parts.apply.commit_apart(plan, text, view.tree)
+    commit = parts.apply.commit_apart(plan, text, view.tree, target.confirm)
     row = _row(plan.id, found.url, found.default, name, text)
     content, earlier = git.content(commit), _published(container, plan.id)
     facts: dict[str, JsonValue] = {"branch": name, "remote": found.name}
@@ -258,7 +258,7 @@ def _ensure_pushed(
     more = ", …" if count > _MOST_NAMED else ""
     include = Remedy("plan.publish", plan_id, {"with_commits": True}, "Push them with the result")
     what = redact_text(f"{remote} does not have {commits} of yours ({named}{more})")
-    if confirm is None or not confirm(what):
+    if confirm is None or not confirm(f"{what}. Push them with the result?"):
         raise NeedsHuman(plan_id, what, (include,))
 
 

@@ -26,6 +26,7 @@ from cleveragents.core.errors import (
     Conflict,
     DatabaseUnreachable,
     GitFailed,
+    NeedsHuman,
     OutcomeUnknown,
     PlanError,
     PolicyDenied,
@@ -211,12 +212,19 @@ class PlanApply(Struct, frozen=True):
         self._ensure_whole(plan)
         return strategy
 
-    def commit_apart(self, plan: Plan, message: str, tree: str | None = None) -> str:
+    def commit_apart(
+        self,
+        plan: Plan,
+        message: str,
+        tree: str | None = None,
+        confirm: Callable[[str], bool] | None = None,
+    ) -> str:
         """Commit the result on top of HEAD of the user's repository, and return the commit.
 
         No plan, file, index or branch changes. If the plan has required checks, they must have passed on the
-        files of the commit; otherwise raises `PlanError`. With `tree`, raises `ResultChanged` unless this is
-        the result.
+        files of the commit; otherwise raises `PlanError`. If they passed together with uncommitted changes of
+        the user, raises `NeedsHuman` unless the user agrees (`confirm`). With `tree`, raises `ResultChanged`
+        unless this is the result.
         Raises `StalePlan` if the plan or its result changed meanwhile; `PolicyDenied`, `ApplyConflict`,
         `ApplyRefused`, `ApplyBusy`.
         """
@@ -241,9 +249,11 @@ class PlanApply(Struct, frozen=True):
         commit, committed = made
         # guard: no tree leaves the machine that the required checks have not seen
         if tree != committed and any(check.required for check in strategy.checks):
+            own = "the checks passed together with your uncommitted changes, which are not published"
             if tree == merged:
-                own = "the checks passed together with your uncommitted changes, which are not published"
-                raise PlanError(plan.id, f"{own}; commit your changes, then publish again")
+                if confirm is None or not confirm(f"{own}. Push the result nevertheless?"):
+                    raise NeedsHuman(plan.id, f"{own}; commit your changes, then publish again")
+                return commit
             again = Remedy("plan.rebase", plan.id, text="Rebase the plan, which repeats its checks")
             raise PlanError(plan.id, "the repository has changed since the checks passed", (again,))
         return commit

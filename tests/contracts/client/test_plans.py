@@ -37,6 +37,7 @@ from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import PlanStatus
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
 from tests.cli_bench import git
+from tests.conditions import wait_until
 from tests.contracts.client.conftest import ClientOf
 from tests.remotes import new_remote
 from tests.server_plan_bench import PlanServer
@@ -216,6 +217,7 @@ def test_an_unattended_apply_needs_a_profile_that_allows_it(server: PlanServer, 
     file = server.repository / "new.txt"
     file.write_text("mine\n")
     blocked = done(client, apply=None)  # the conflict refuses its automatic apply
+    wait_until(lambda: client.plans.get(blocked).state is PlanState.CONSTRAINED)
     file.unlink()
     job = client.plans.submit_apply(blocked, unattended=True)
     assert server.done({"id": job.id})["state"] == "succeeded"

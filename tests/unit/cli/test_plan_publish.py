@@ -316,7 +316,9 @@ def test_a_merged_result_that_no_check_has_seen_is_not_published(
     git(repository, "commit", "-qm", "Unblock")
     git(repository, "push", "-q", "origin", "main")
     assert agents("plan", "rebase", plan).code in (0, 3)
-    assert agents("plan", "publish", plan, "--branch", "later", "--no-pull-request").code == 0
+    later = ("plan", "publish", plan, "--branch", "later", "--no-pull-request")
+    asked = agents(*later, typed="y\n")  # the rebase has brought the uncommitted notes
+    assert (asked.code, "Push the result nevertheless?" in asked.err) == (0, True), asked.err
 
 
 def test_a_publish_that_was_pushed_but_not_recorded_can_be_repeated(
@@ -359,7 +361,7 @@ def test_a_result_whose_checks_need_uncommitted_files_is_not_published(
     (repository / "helper.py").write_text("needed by the check\n")
     plan = agents(*REPLACE, "--review", "--check", "test -e helper.py").id
     refused = agents("plan", "publish", plan, "--no-pull-request")
-    assert refused.code == 2, refused.err
+    assert refused.code == 3, refused.err
     assert "commit your changes, then publish again" in refused.err
     assert git(remote, "branch", "--format=%(refname:short)") == "main\n"
     git(repository, "add", "helper.py")

@@ -213,7 +213,7 @@ def blocked(bench: ActorPlanBench, plan: Plan) -> Plan:
 
 def test_a_result_that_was_blocked_is_blocked_again(bench: ActorPlanBench) -> None:
     before = blocked(bench, reached(bench, EDIT, FAULT))
-    steps = steps_from(bench.parts, before)
+    steps, obstacle = steps_from(bench.parts, before), obstacle_of(bench.parts, before)
     failed = revised(bench, before)
     assert failed.state is PlanState.ERRORED
     (step,) = [one for one in steps_from(bench.parts, failed) if one.action == "plan.rollback"]
@@ -225,7 +225,7 @@ def test_a_result_that_was_blocked_is_blocked_again(bench: ActorPlanBench) -> No
         before.error,
         "one\ntwo\n",
     )
-    assert obstacle_of(bench.parts, plan) == obstacle_of(bench.parts, before) is not None
+    assert obstacle_of(bench.parts, plan) == obstacle is not None
     assert {"apply", "rebase", "resolve", "reject"} <= {*possible_actions(bench.parts, plan)}
     assert steps_from(bench.parts, plan) == steps
     again = bench.parts.correction.withdraw(revised(bench, plan))

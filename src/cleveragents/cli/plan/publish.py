@@ -106,9 +106,9 @@ def publish_plan(
     output.record({**row, "pull_request": opened} if opened else row)
 
 
-def _confirmed(what: str) -> bool:
-    """Ask whether to push commits of the user with the result. Raises `click.Abort` if not."""
-    ensure_confirmed(f"{what}. Push them with the result?")
+def _confirmed(question: str) -> bool:
+    """Ask what a push would include or lack. Raises `click.Abort` unless the user agrees."""
+    ensure_confirmed(question)
     return True
 
 
