@@ -37,7 +37,6 @@ from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import PlanStatus
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
 from tests.cli_bench import git
-from tests.conditions import wait_until
 from tests.contracts.client.conftest import ClientOf
 from tests.remotes import new_remote
 from tests.server_plan_bench import PlanServer
@@ -214,14 +213,11 @@ def test_an_unattended_apply_needs_a_profile_that_allows_it(server: PlanServer, 
     with pytest.raises(NeedsHuman, match="the profile allows only a person to apply the result"):
         client.plans.submit_apply(asks, unattended=True)
     assert client.plans.get(asks).state is PlanState.COMPLETE
-    file = server.repository / "new.txt"
-    file.write_text("mine\n")
-    blocked = done(client, apply=None)  # the conflict refuses its automatic apply
-    wait_until(lambda: client.plans.get(blocked).state is PlanState.CONSTRAINED)
-    file.unlink()
-    job = client.plans.submit_apply(blocked, unattended=True)
+    unchecked = done(client, apply=None, checks=["test -e other.txt"])
+    (server.repository / "other.txt").write_text("mine\n")  # so the check passes on the merged files
+    job = client.plans.submit_apply(unchecked, unattended=True)
     assert server.done({"id": job.id})["state"] == "succeeded"
-    assert file.read_text() == "hello\n"
+    assert (server.repository / "new.txt").read_text() == "hello\n"
 
 
 def test_an_unattended_apply_of_a_plan_for_review_is_refused(client: Client) -> None:

@@ -602,7 +602,7 @@ def test_a_model_without_tools_gets_a_plan_for_every_prompt() -> None:
     talks = SimpleNamespace(
         get=lambda name: talk,
         turns=lambda name, *, after: SimpleNamespace(items=()),
-        send=lambda name, text: sent.append(text),
+        send=lambda name, text, *, attachments: sent.append(text),
         watch=lambda name: iter(()),
         wait=lambda name: turn,
     )
