@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,6 +119,28 @@ def test_comments_are_sent_and_answered_and_an_outdated_one_shows_its_lines(benc
     expect(answered).to_contain_text("outdated")
     expect(answered.get_by_role("group", name="Original lines")).to_have_text("second line")
     expect(page.locator(".p-above")).to_have_count(1)
+
+
+def test_a_comment_that_was_typed_while_its_file_changed_needs_a_second_look(bench: PlanPageBench) -> None:
+    plan_id = begin(bench, "typed")
+    page = bench.open(plan_id, "diff")
+    file = file_of(page)
+    file.get_by_role("button", name="Comment on line 2 of long.txt").click()
+    box = file.get_by_role("textbox", name="Comment on line 2")
+    box.fill("Why second?")
+    edited = Path(bench.account(plan_id)["sandbox"], "long.txt")
+    edited.write_text(f"zero\n{edited.read_text()}")
+    bench.api.post(f"/plans/{plan_id}/reread").raise_for_status()
+    expect(file).to_contain_text("zero")  # line 2 is another line now
+    send = file.get_by_role("button", name="Comment", exact=True)
+    send.click()
+    expect(file.get_by_role("alert")).to_contain_text("long.txt has changed since you saw it")
+    assert bench.api.get(f"/plans/{plan_id}/comments").json()["items"] == []
+    expect(box).to_have_value("Why second?")
+    send.click()
+    expect(file.get_by_role("article", name="Comment 1")).to_contain_text("Why second?")
+    [stored] = bench.api.get(f"/plans/{plan_id}/comments").json()["items"]
+    assert stored["lines"] == ["line 1"]
 
 
 def test_a_hunk_is_left_out_and_included_again(bench: PlanPageBench) -> None:

@@ -32,6 +32,7 @@ from cleveragents.core.errors import (
     RequestRefused,
     ResultChanged,
     ServerUnreachable,
+    StaleFile,
 )
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.model.status import PlanStatus
@@ -243,8 +244,8 @@ def test_a_comment_on_a_removed_line_is_sent_with_the_request_for_changes(
         await until(pilot, lambda: "the comment is empty" in text_of(pilot.app.screen))
         await pilot.press(*"keep it", "enter")
         await until(pilot, lambda: "1. open: README.md:1" in text_of(screen))
-        with pytest.raises(PlanError, match=r"README\.md:1 has changed"):
-            screen.actions.comment("README.md", 1, shown="gone").choices[0].act({"text": "x"}, print)
+        with pytest.raises(StaleFile, match=r"README\.md has changed"):
+            screen.actions.comment("README.md", 1, blob="0" * 40).choices[0].act({"text": "x"}, print)
         await pilot.press("g")
         await dialog(pilot)
         await pilot.press(*"now", "enter")

@@ -1,6 +1,6 @@
 // Comments on a plan and on lines of its result: their state, their answers, and the forms to add and settle them.
 
-import { html, useRef, useState } from "../ui.js";
+import { html, useEffect, useRef, useState } from "../ui.js";
 import { Badge, Button, TextArea, TextField, toast } from "../components.js";
 import { counted } from "../format.js";
 import { useRead } from "./load.js";
@@ -71,8 +71,16 @@ function Decline({ asking, place, settle, close }) {
   </form>`;
 }
 
-/** The form of a new comment: on the lines from `at.line` of `at.path`, or on the plan. `drafts` keeps typed text. */
-export function CommentForm({ asking, at = {}, drafts, close }) {
+/**
+ * The form of a new comment: on the lines from `at.line` of `at.path`, or on the plan. `drafts` keeps typed text.
+ * `at.blob` names the file in which the user chose the line, and `blob` the file that the page shows now.
+ */
+export function CommentForm({ asking, at = {}, blob = null, drafts, setBox }) {
+  const close = setBox && (() => setBox(null));
+  // After a refusal, the user looks at the line in the next file that the page shows.
+  useEffect(() => {
+    if (at.stale && at.blob !== blob) setBox({ ...at, blob, stale: false });
+  }, [at.stale, blob]);
   const key = at.path ? `${at.path}:${at.line}` : "";
   const [text, setText] = useState(drafts.get(key) ?? "");
   const [end, setEnd] = useState("");
@@ -84,11 +92,15 @@ export function CommentForm({ asking, at = {}, drafts, close }) {
   const send = async (event) => {
     event.preventDefault();
     const last = Number(end) > at.line ? { end_line: Number(end) } : {};
-    const body = at.path ? { text: text.trim(), path: at.path, line: at.line, ...last } : { text: text.trim() };
-    if ((await asking.ask("comments", body)) === null) return;
+    const lines = at.path ? { path: at.path, line: at.line, ...last, blob: at.blob } : {};
+    if ((await asking.ask("comments", { text: text.trim(), ...lines }, "comments", refused)) === null) return;
     put("");
     close?.();
     toast("Comment added");
+  };
+  const refused = (problem) => {
+    if (problem.code === "stale-file") setBox((box) => box && { ...box, stale: true });
+    return false;
   };
   const keys = (event) => {
     if (event.key === "Escape" && close) close();

@@ -81,7 +81,7 @@ function Body({ file, sides, may, comments, talk }) {
   }
   return html`${top}<div class="p-code" tabindex="0" role="group" aria-label=${`Lines of ${file.path}`} onKeyDown=${moveAlongLines}>
       <table class=${sides ? "p-lines-table p-two" : "p-lines-table"}>
-        <tbody>${shown.map((hunk, place) => html`<${Hunk} key=${place} ...${{ hunk, sides, may, talk, path: file.path, comments: beside }} />`)}</tbody>
+        <tbody>${shown.map((hunk, place) => html`<${Hunk} key=${place} ...${{ hunk, sides, may, talk, file, comments: beside }} />`)}</tbody>
       </table>
     </div>
     ${!whole &&
@@ -109,14 +109,15 @@ function moveAlongLines(event) {
   all[all.indexOf(event.target) + by]?.focus();
 }
 
-function Hunk({ hunk, sides, may, talk, path, comments }) {
+function Hunk({ hunk, sides, may, talk, file, comments }) {
+  const { path } = file;
   const parts = useMemo(() => changedParts(hunk.lines), [hunk.lines]);
   const tokens = useSyntax(hunk.lines, path);
   const first = hunk.lines.find((line) => line.new);
   const add = (line) =>
-    talk.operator && line?.new && html`<${AddComment} ...${{ line, path, talk }} first=${line === first} />`;
+    talk.operator && line?.new && html`<${AddComment} ...${{ line, file, talk }} first=${line === first} />`;
   const of = (line) => ({ line, parts: parts.get(line), tokens: tokens.get(line) });
-  const below = (line) => line?.new && html`<${Below} key=${`below-${line.new}`} ...${{ line, path, talk, comments }} width=${sides ? 4 : 3} />`;
+  const below = (line) => line?.new && html`<${Below} key=${`below-${line.new}`} ...${{ line, file, talk, comments }} width=${sides ? 4 : 3} />`;
   const head = html`<${HunkHead} ...${{ hunk, may, talk, path }} width=${sides ? 4 : 3} />`;
   const out = hunk.accepted === false ? "p-out" : "";
   if (!sides) {
@@ -146,20 +147,20 @@ function HunkHead({ hunk, may, talk, path, width }) {
   </td></tr>`;
 }
 
-function AddComment({ line, path, talk, first }) {
-  return html`<button type="button" class="p-add" tabindex=${first ? "0" : "-1"} aria-label=${`Comment on line ${line.new} of ${path}`}
-    onClick=${() => talk.setBox({ path, line: line.new })}>+</button>`;
+function AddComment({ line, file, talk, first }) {
+  return html`<button type="button" class="p-add" tabindex=${first ? "0" : "-1"} aria-label=${`Comment on line ${line.new} of ${file.path}`}
+    onClick=${() => talk.setBox({ path: file.path, line: line.new, blob: file.blob_after })}>+</button>`;
 }
 
 // The comments that end on a line, and the form of a new one.
-function Below({ line, path, talk, comments, width }) {
+function Below({ line, file, talk, comments, width }) {
   const here = comments.filter((one) => one.end_line === line.new);
   const asked = talk.box?.line === line.new;
   if (!here.length && !asked) return null;
   return html`<tr class="p-below"><td colspan=${width}>
     ${here.map((comment) => html`<${Comment} key=${comment.number} ...${{ ...talk, comment }} may=${talk.operator}
       where=${comment.line === comment.end_line ? "" : linesOf(comment)} />`)}
-    ${asked && html`<${CommentForm} key=${`${path}:${line.new}`} asking=${talk.asking} at=${talk.box} drafts=${talk.drafts} close=${() => talk.setBox(null)} />`}
+    ${asked && html`<${CommentForm} key=${`${file.path}:${line.new}`} asking=${talk.asking} at=${talk.box} blob=${file.blob_after} drafts=${talk.drafts} setBox=${talk.setBox} />`}
   </td></tr>`;
 }
 
