@@ -307,7 +307,9 @@ class PlanComments(Struct, frozen=True):
         if sandbox is None:
             return states
         try:
-            return {**states, **self.result.states(plan, sandbox, every_hunk=True)}
+            read = self.result.read(plan, sandbox)
+            # Without the drift: a diff shows a file that was left out with the changes of the plan.
+            return {**states, **dict(read.states(every_hunk=True).items() - read.drift.items())}
         except PlanError:  # the accepted changes cannot be separated from the others
             return states
 

@@ -540,6 +540,22 @@ def test_a_comment_on_a_file_that_changed_after_its_diff_was_shown_is_refused(
     assert client.plans.comment(plan_id, "x", path="many.txt", line=27, blob=now.blob_after).lines == ("end",)
 
 
+def test_a_file_that_was_left_out_after_a_rebase_is_commented_on_as_the_diff_shows_it(
+    client: Client, server: PlanServer
+) -> None:
+    (server.repository / "many.txt").write_text("".join(f"{n}\n" for n in range(1, 31)))
+    git(server.repository, "add", "many.txt")
+    git(server.repository, "commit", "-qm", "many lines")
+    plan_id = done(client, "sed -i s/^28$/last/ many.txt")
+    (server.repository / "many.txt").write_text("".join(f"{n}\n" for n in range(31)))
+    client.plans.wait(client.plans.rebase(plan_id).id, timeout=60)
+    client.plans.review(plan_id, reject=["many.txt"])
+    (seen,) = client.plans.diff(plan_id).files
+    assert (seen.accepted, seen.hunks[0].lines[3].old) == (False, 29)
+    made = client.plans.comment(plan_id, "why", path="many.txt", line=29, blob=seen.blob_after)
+    assert (made.lines, made.outdated) == (("last",), False)
+
+
 def test_open_comments_are_sent_to_the_executor(server: PlanServer, client: Client) -> None:
     model = server.script(
         executes(
