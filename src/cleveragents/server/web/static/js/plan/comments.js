@@ -20,6 +20,9 @@ export function linesOf({ line, end_line: end, side }) {
   return `${end && end !== line ? `lines ${line}–${end}` : `line ${line}`}${old}`;
 }
 
+/** The name of a line on a side of the diff: `line 3`, or `removed line 3`. */
+export const nameOf = ({ line, side }) => `${side === "before" ? "removed line" : "line"} ${line}`;
+
 /** A comment with its answers. `may`: the user can settle it. An outdated one shows the lines it was made on. */
 export function Comment({ comment, plan, asking, may, where = "" }) {
   const [declining, setDeclining] = useState(false);
@@ -81,7 +84,7 @@ export function CommentForm({ asking, at = {}, blob = null, drafts, setBox }) {
   useEffect(() => {
     if (at.stale && at.blob !== blob) setBox({ ...at, blob, stale: false });
   }, [at.stale, blob]);
-  const key = at.path ? `${at.path}:${at.line}` : "";
+  const key = at.path ? `${at.path}:${nameOf(at)}` : "";
   const [text, setText] = useState(drafts.get(key) ?? "");
   const [end, setEnd] = useState("");
   const form = useFocus(Boolean(at.path));
@@ -92,7 +95,7 @@ export function CommentForm({ asking, at = {}, blob = null, drafts, setBox }) {
   const send = async (event) => {
     event.preventDefault();
     const last = Number(end) > at.line ? { end_line: Number(end) } : {};
-    const lines = at.path ? { path: at.path, line: at.line, ...last, blob: at.blob } : {};
+    const lines = at.path ? { path: at.path, line: at.line, ...last, side: at.side, blob: at.blob } : {};
     if ((await asking.ask("comments", { text: text.trim(), ...lines }, "comments", refused)) === null) return;
     put("");
     close?.();
@@ -107,7 +110,7 @@ export function CommentForm({ asking, at = {}, blob = null, drafts, setBox }) {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && text.trim() && !asking.busy) send(event);
   };
   return html`<form class="p-comment-form" ref=${form} onSubmit=${send} onKeyDown=${keys}>
-    <${TextArea} label=${at.path ? `Comment on line ${at.line}` : "Comment"} rows="3" value=${text} onInput=${put} maxlength="10000" />
+    <${TextArea} label=${at.path ? `Comment on ${nameOf(at)}` : "Comment"} rows="3" value=${text} onInput=${put} maxlength="10000" />
     ${at.path && html`<${TextField} label="Last line" optional type="number" min=${at.line} placeholder=${String(at.line)} value=${end} onInput=${setEnd} />`}
     <${Trouble} problem=${asking.said.comments} onClose=${() => asking.forget("comments")} />
     <div class="p-row">
