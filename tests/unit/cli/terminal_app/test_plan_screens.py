@@ -454,6 +454,15 @@ def test_an_unknown_plan_is_reported(client: Client) -> None:
         using(screen, script)
 
 
+def test_a_comment_on_the_old_number_of_an_unchanged_line_is_shown_at_this_line(client: Client) -> None:
+    plan_id = command(client, "sed -i 1iPaint README.md")
+    client.plans.comment(plan_id, "why", path="README.md", line=1, side="before")
+    (file,) = client.plans.diff(plan_id).files
+    rows = rows_of(file, client.plans.comments(plan_id).items, "show")
+    (place,) = [place for place, row in enumerate(rows) if row.text.startswith("1. open: README.md:1")]
+    assert (rows[place - 1].kind, rows[place - 1].old) == ("context", 1)
+
+
 def test_outdated_comments_and_other_files_are_shown(client: Client, tmp_path: Path) -> None:
     plan_id = command(client, "sed -i s/colour/color/ README.md src/paint.py")
     client.plans.comment(plan_id, "why", path="README.md", line=1)
