@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,6 +59,8 @@ def test_a_line_is_commented_on_with_the_keyboard_and_the_comment_is_settled(ben
     file = file_of(page)
     first = file.get_by_role("button", name="Comment on line 1 of long.txt")
     first.focus()
+    page.keyboard.press("ArrowDown")
+    expect(file.get_by_role("button", name="Comment on removed line 2 of long.txt")).to_be_focused()
     page.keyboard.press("ArrowDown")
     expect(file.get_by_role("button", name="Comment on line 2 of long.txt")).to_be_focused()
     page.keyboard.press("Enter")
@@ -118,6 +121,63 @@ def test_comments_are_sent_and_answered_and_an_outdated_one_shows_its_lines(benc
     expect(answered).to_contain_text("outdated")
     expect(answered.get_by_role("group", name="Original lines")).to_have_text("second line")
     expect(page.locator(".p-above")).to_have_count(1)
+
+
+def test_a_comment_that_was_typed_while_its_file_changed_needs_a_second_look(bench: PlanPageBench) -> None:
+    plan_id = begin(bench, "typed")
+    page = bench.open(plan_id, "diff")
+    file = file_of(page)
+    file.get_by_role("button", name="Comment on line 2 of long.txt").click()
+    box = file.get_by_role("textbox", name="Comment on line 2")
+    box.fill("Why second?")
+    edited = Path(bench.account(plan_id)["sandbox"], "long.txt")
+    edited.write_text(f"zero\n{edited.read_text()}")
+    bench.api.post(f"/plans/{plan_id}/reread").raise_for_status()
+    expect(file).to_contain_text("zero")  # line 2 is another line now
+    send = file.get_by_role("button", name="Comment", exact=True)
+    send.click()
+    expect(file.get_by_role("alert")).to_contain_text("long.txt has changed since you saw it")
+    assert bench.api.get(f"/plans/{plan_id}/comments").json()["items"] == []
+    expect(box).to_have_value("Why second?")
+    send.click()
+    expect(file.get_by_role("article", name="Comment 1")).to_contain_text("Why second?")
+    [stored] = bench.api.get(f"/plans/{plan_id}/comments").json()["items"]
+    assert stored["lines"] == ["line 1"]
+
+
+def test_a_removed_line_has_its_comment_below_it(bench: PlanPageBench) -> None:
+    plan_id = begin(bench, "removed")
+    unchanged = {"text": "And this?", "path": "long.txt", "line": 3, "side": "before"}
+    assert bench.api.post(f"/plans/{plan_id}/comments", json=unchanged).status_code == 201
+    page = bench.open(plan_id, "diff")
+    file = file_of(page)
+    file.get_by_role("button", name="Comment on removed line 2 of long.txt").click()
+    file.get_by_role("textbox", name="Comment on removed line 2").fill("Keep it")
+    file.get_by_role("button", name="Comment", exact=True).click()
+    comment = file.get_by_role("article", name="Comment 2")
+    expect(comment).to_contain_text("line 2, before the change")
+    stored = bench.api.get(f"/plans/{plan_id}/comments").json()["items"][1]
+    assert (stored["side"], stored["line"], stored["lines"]) == ("before", 2, ["line 2"])
+    expect(file.locator("tr.p-dl-remove:has(+ tr.p-below)")).to_contain_text("line 2")
+    expect(file.locator("tr.p-dl-context:has(+ tr.p-below)")).to_contain_text("line 3")
+    page.get_by_role("button", name="Side by side").click()
+    expect(file.locator("tr.p-pair:has(+ tr.p-below)")).to_contain_text(["second line", "line 3"])
+    expect(file.get_by_role("article")).to_have_count(2)
+    expect(page.locator(".p-above")).to_have_count(0)
+
+
+def test_a_line_of_a_deleted_file_is_commented_on_side_by_side(bench: PlanPageBench) -> None:
+    command = {"action": "builtin/command", "arguments": {"argv": ["rm", "long.txt"]}}
+    plan_id = bench.api.post("/plans", json={**command, "resource": "paint-shop"}).json()["id"]
+    bench.wait(plan_id, "execute", "complete")
+    page = bench.open(plan_id, "diff")
+    page.get_by_role("button", name="Side by side").click()
+    file = file_of(page)
+    file.get_by_role("button", name="Comment on removed line 3 of long.txt").click()
+    file.get_by_role("textbox", name="Comment on removed line 3").fill("Keep it")
+    file.get_by_role("button", name="Comment", exact=True).click()
+    expect(file.get_by_role("article", name="Comment 1")).to_contain_text("Keep it")
+    expect(file.locator("tr:has(+ tr.p-below)")).to_contain_text("line 3")
 
 
 def test_a_hunk_is_left_out_and_included_again(bench: PlanPageBench) -> None:

@@ -199,6 +199,20 @@ def test_a_failed_plan_is_started_again_with_changes(bench: PlanPageBench, page:
         assert again[kept] == made["request"][kept], kept
 
 
+@pytest.mark.parametrize(
+    ("checks", "said"), [([], "No checks were configured."), (["true"], "All checks passed.")]
+)
+def test_a_result_says_whether_checks_passed(
+    bench: PlanPageBench, page: Page, checks: list[str], said: str
+) -> None:
+    command = {"action": "builtin/command", "arguments": {"argv": ["touch", "made"]}}
+    body = {**command, "resource": "paint-shop", "checks": checks}
+    plan_id = bench.api.post("/plans", json=body).json()["id"]
+    bench.wait(plan_id, "execute", "complete")
+    bench.go(page, plan_id)
+    expect(page.get_by_role("region", name="Pending request")).to_contain_text(said)
+
+
 def test_a_tab_is_found_by_what_it_is_called(bench: PlanPageBench, page: Page) -> None:
     plan_id = bench.begin("welcome")
     for said, tab in (

@@ -158,6 +158,7 @@ class _AsyncPlans:
         line: int | None = ...,
         end_line: int | None = ...,
         side: Side = ...,
+        blob: str | None = ...,
     ) -> CommentView: ...
     async def comments(
         self, plan_id: str, *, limit: int = ..., after: str | None = ...

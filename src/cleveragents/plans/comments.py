@@ -22,6 +22,7 @@ from cleveragents.core.errors import (
     Remedy,
     RequestRefused,
     SandboxMissing,
+    StaleFile,
     UnknownFile,
 )
 from cleveragents.core.text.redaction import redact_content_text
@@ -81,8 +82,8 @@ class PlanComments(Struct, frozen=True):
         claim: IdempotencyClaim | None = None,
     ) -> Comment:
         """Add a comment of a person. Raises `RequestRefused` without text or if the file has no such lines;
-        `UnknownFile` if the plan did not change the file; `PlanError` if the plan has ended;
-        `SandboxMissing`.
+        `UnknownFile` if the plan did not change the file; `StaleFile` if the file is not the one that was
+        seen; `PlanError` if the plan has ended; `SandboxMissing`.
         """
         _ensure_read(plan)
         words = redact_content_text(text.strip())
@@ -279,6 +280,9 @@ class PlanComments(Struct, frozen=True):
         if path not in states:  # guard: only files that the plan changed are readable
             raise UnknownFile(plan.id, path)
         state = self._base(plan, sandbox, [path])[path] if lines.before else states[path]
+        blob = None if state is None else state.content
+        if lines.blob not in (None, blob):  # guard: the comment belongs to the lines that were seen
+            raise StaleFile(plan.id, path)
         content = None if state is None or state.mode == GITLINK else sandbox.content(state.content)
         if state is None or content is None:
             where = "before the change" if lines.before else "in the result"
@@ -303,7 +307,9 @@ class PlanComments(Struct, frozen=True):
         if sandbox is None:
             return states
         try:
-            return {**states, **self.result.states(plan, sandbox, every_hunk=True)}
+            read = self.result.read(plan, sandbox)
+            # Without the drift: a diff shows a file that was left out with the changes of the plan.
+            return {**states, **dict(read.states(every_hunk=True).items() - read.drift.items())}
         except PlanError:  # the accepted changes cannot be separated from the others
             return states
 

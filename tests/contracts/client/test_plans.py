@@ -23,6 +23,7 @@ from cleveragents.core.errors import (
     PlanError,
     RequestRefused,
     ResultChanged,
+    StaleFile,
     StalePlan,
     ToolRefused,
     UnknownCheckpoint,
@@ -516,11 +517,53 @@ def test_comments_are_added_listed_and_answered(client: Client) -> None:
         {"line": 1},
         {"path": "new.txt", "line": 2, "end_line": 3},
         {"path": "new.txt", "line": 1, "side": "before"},  # there was no such file
+        {"blob": "0" * 40},
     ):
         with pytest.raises(RequestRefused):
             client.plans.comment(plan_id, "x", **wrong)
     with pytest.raises(PlanError, match="plan of fixed steps has no decisions"):
         client.plans.revise(plan_id, "again")
+
+
+def test_a_comment_on_a_file_that_changed_after_its_diff_was_shown_is_refused(
+    client: Client, server: PlanServer
+) -> None:
+    (server.repository / "many.txt").write_text("".join(f"{n}\n" for n in range(1, 31)))
+    git(server.repository, "add", "many.txt")
+    git(server.repository, "commit", "-qm", "many lines")
+    plan_id = done(client, "sed -i -e 2d -e s/^28$/last/ many.txt")
+    hunk = client.plans.diff(plan_id).files[0].hunks[0]
+    plan = client.plans.review(plan_id, reject_hunks=[str(hunk.id)])
+    (seen,) = client.plans.diff(plan_id).files  # its line numbers count the hunk that is left out
+    new = client.plans.comment(plan_id, "why", path="many.txt", line=27, blob=seen.blob_after)
+    removed = {"path": "many.txt", "line": 2, "side": "before", "blob": seen.blob_before}
+    old = client.plans.comment(plan_id, "why", **removed)
+    assert (new.lines, new.blob) == (("last",), seen.blob_after)
+    assert (old.lines, old.blob) == (("2",), seen.blob_before)
+    file = Path(str(plan.sandbox)) / "many.txt"
+    file.write_text(file.read_text().replace("last", "end"))
+    client.plans.capture(plan_id)
+    with pytest.raises(StaleFile, match=r"many\.txt has changed since you saw it"):
+        client.plans.comment(plan_id, "x", path="many.txt", line=27, blob=seen.blob_after)
+    assert client.plans.comment(plan_id, "why", **removed).lines == ("2",)
+    (now,) = client.plans.diff(plan_id).files
+    assert client.plans.comment(plan_id, "x", path="many.txt", line=27, blob=now.blob_after).lines == ("end",)
+
+
+def test_a_file_that_was_left_out_after_a_rebase_is_commented_on_as_the_diff_shows_it(
+    client: Client, server: PlanServer
+) -> None:
+    (server.repository / "many.txt").write_text("".join(f"{n}\n" for n in range(1, 31)))
+    git(server.repository, "add", "many.txt")
+    git(server.repository, "commit", "-qm", "many lines")
+    plan_id = done(client, "sed -i s/^28$/last/ many.txt")
+    (server.repository / "many.txt").write_text("".join(f"{n}\n" for n in range(31)))
+    client.plans.wait(client.plans.rebase(plan_id).id, timeout=60)
+    client.plans.review(plan_id, reject=["many.txt"])
+    (seen,) = client.plans.diff(plan_id).files
+    assert (seen.accepted, seen.hunks[0].lines[3].old) == (False, 29)
+    made = client.plans.comment(plan_id, "why", path="many.txt", line=29, blob=seen.blob_after)
+    assert (made.lines, made.outdated) == (("last",), False)
 
 
 def test_open_comments_are_sent_to_the_executor(server: PlanServer, client: Client) -> None:

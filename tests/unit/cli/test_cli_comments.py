@@ -52,6 +52,7 @@ def plan(agents: Agents, tmp_path: Path) -> str:
 def test_comments_are_sent_to_the_agent_and_answered(agents: Agents, plan: str) -> None:
     made = agents("plan", "comment", plan, "a.txt:2", "write a digit")
     assert (made.code, "comment 1 on a.txt:2" in made.err) == (0, True), made.err
+    assert made.err.endswith("\n  > two\n")
     assert agents("plan", "comment", plan, "and a changelog").code == 0
     shown = agents("plan", "show", plan)
     assert f"agents plan revise {plan}" in shown.out + shown.err
@@ -171,6 +172,12 @@ def test_a_removed_line_is_commented_on_in_the_file_before_the_change(agents: Ag
     ):
         refused = agents("plan", "comment", plan, *words)
         assert (refused.code, said in " ".join(refused.err.split())) == (2, True), refused.err
+
+
+def test_a_comment_quotes_its_first_lines(agents: Agents) -> None:
+    plan = agents(*COMMAND[:-1], "--profile", "trusted", "--", "sh", "-c", "seq 9 > made.txt").id
+    made = agents("plan", "comment", plan, "made.txt:2-8", "why")
+    assert made.err.endswith("  > 2\n  > 3\n  > 4\n  > 5\n  > 6\n  … 2 more lines\n")
 
 
 def test_a_hunk_is_left_out_and_included_again(agents: Agents, tmp_path: Path) -> None:

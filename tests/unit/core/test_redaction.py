@@ -294,6 +294,22 @@ def test_the_log_is_readable_on_a_terminal_and_holds_no_secret(monkeypatch: pyte
     assert "s3cret" not in text
 
 
+def test_a_piped_command_logs_text_and_a_piped_service_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = []
+    for is_news in (lambda told: True, None):
+        stream = io.StringIO()
+        monkeypatch.setattr("sys.stderr", stream)
+        configure_logging(msgspec.convert({}, Settings), is_news=is_news)
+        try:
+            structlog.get_logger().warning("store.failed", table="plans")
+        finally:
+            structlog.reset_defaults()
+        lines.append(stream.getvalue())
+    command, service = lines
+    assert ("store.failed" in command, command.startswith("{")) == (True, False), command
+    assert json.loads(service)["event"] == "store.failed"
+
+
 def test_level_and_format_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert logged(monkeypatch, io.StringIO(), level="error") == ""
     assert "unimportant.detail" in logged(monkeypatch, io.StringIO(), level="debug")

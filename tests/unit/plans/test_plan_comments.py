@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from cleveragents.actors.model.actor import Actor, CommandNode, StateKey
-from cleveragents.core.errors import PlanError, RequestRefused, StalePlan, UnknownFile
+from cleveragents.core.errors import PlanError, RequestRefused, StaleFile, StalePlan, UnknownFile
 from cleveragents.plans.comments import CommentLines
 from cleveragents.plans.model.comment import Comment, CommentState
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
@@ -348,6 +348,21 @@ def test_refuses_comments_without_text_or_lines(bench: ActorPlanBench) -> None:
     with pytest.raises(PlanError, match="no open comment"):
         bench.parts.comments.revise(plan)
     assert comments(bench, plan) == []
+
+
+def test_refuses_a_comment_on_a_file_that_was_not_seen(bench: ActorPlanBench) -> None:
+    plan = reached(bench, DONE)
+    now = bench.parts.history.states(plan.id)["a.txt"]
+    assert now is not None
+    seen = CommentLines("a.txt", 2, 2, blob=now.content)
+    added = bench.parts.comments.add(plan, "a digit", author="ada", lines=seen)
+    assert added.made.anchor is not None
+    bench.sandbox(plan).root.joinpath("a.txt").write_text("zero\none\ntwo\n")
+    bench.parts.sandbox_edits.reread(plan)
+    for before in (False, True):  # there was no such file before the plan
+        with pytest.raises(StaleFile, match=r"a\.txt has changed since you saw it: reload the diff"):
+            bench.parts.comments.add(plan, "a digit", author="ada", lines=replace(seen, before=before))
+    assert comments(bench, plan) == [added]
 
 
 @pytest.mark.parametrize("end", ["apply", "cancel", "reject"])

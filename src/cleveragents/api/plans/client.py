@@ -302,12 +302,16 @@ class Plans(Protocol):
         line: int | None = None,
         end_line: int | None = None,
         side: Side = "after",
+        blob: str | None = None,
     ) -> CommentView:
         """Comment on a plan, or on lines of a file that it changed. Line numbers refer to the result; with
         the side `before`, to the file before the plan, so that removed lines can be commented on.
 
         The comment follows its lines while they are found unchanged at exactly one place; afterwards the
-        comment is outdated. The executor receives the comment with the next `revise`. Raises `UnknownFile`.
+        comment is outdated. The executor receives the comment with the next `revise`.
+
+        `blob` is the object id of the file that was seen, `FileDiffView.blob_after` or `blob_before`. If the
+        file has changed since, raise `StaleFile`. Raises `UnknownFile`.
         """
 
     def comments(self, plan_id: str, *, limit: int = 1000, after: str | None = None) -> Page[CommentView]:

@@ -256,6 +256,17 @@ class FileDiffView(ChangeView):
     binary: bool
     hunks: tuple[HunkView, ...]
     truncated: bool = shown("whether the file is too large to show; see the patch")
+    blob_before: str | None = shown(
+        "object id of the file that the old line numbers refer to; send it with a comment on such a line, so "
+        "that the comment is refused if the file has changed",
+        default=None,
+        examples=["9daeafb9864cf43055ae93beb0afd6c7d144bfa4"],
+    )
+    blob_after: str | None = shown(
+        "as `blob_before`, for the new line numbers; this file includes the hunks that are left out",
+        default=None,
+        examples=["e965047ad7c57865823c7d992b1d046ea66edf78"],
+    )
 
     def __str__(self) -> str:
         """The file as part of a unified diff."""

@@ -214,7 +214,13 @@ class _ReviewedHunks:
         self.found = dict(_hunks(sandbox, trees[0], [path for path in paths if path in states]))
         self.found |= dict(_hunks(sandbox, trees[1], [path for path in paths if path not in states]))
         self._states, self._base = states, sandbox.base_states(self.found, base)
+        self._shown = {**whole, **states}
         self._left_out = {hunk.digest for hunk in read.hunks_left_out()}
+
+    def blob_of(self, path: str) -> str | None:
+        """Return the object id of the file with every hunk; None if the plan deleted the file."""
+        state = self._shown.get(path)
+        return None if state is None else state.content
 
     def id_of(self, path: str, hunk: Hunk) -> HunkId | None:
         """Return the id of the hunk; None if only the whole file can be left out."""
@@ -272,7 +278,7 @@ def _file(row: Mapping[str, JsonValue], reviewed: _ReviewedHunks, within: bool, 
     path = str(row["path"])
     shown = _shown(reviewed.found.get(path, ()), bounds)
     hunks = [verdict | row for verdict, row in zip(reviewed.verdicts(path), shown, strict=True)]
-    binary = row["added"] is None
+    binary, before = row["added"] is None, row["before"]
     return {
         "path": row["path"],
         "change": row["change"],
@@ -284,6 +290,8 @@ def _file(row: Mapping[str, JsonValue], reviewed: _ReviewedHunks, within: bool, 
         "after": row["after"],
         "hunks": freeze(hunks),
         "truncated": not binary and not within,
+        "blob_before": before["content"] if isinstance(before, Mapping) else None,
+        "blob_after": reviewed.blob_of(path),
     }
 
 

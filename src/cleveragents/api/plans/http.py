@@ -303,9 +303,11 @@ class HttpPlans:
         line: int | None = None,
         end_line: int | None = None,
         side: Side = "after",
+        blob: str | None = None,
     ) -> CommentView:
         body = {"text": text, "path": path, "line": line, "end_line": end_line}
         body |= {} if side == "after" else {"side": side}
+        body |= {} if blob is None else {"blob": blob}
         return view_of(CommentView, self._http.post(_path(plan_id, "comments"), body))
 
     def comments(self, plan_id: str, *, limit: int = 1000, after: str | None = None) -> Page[CommentView]:

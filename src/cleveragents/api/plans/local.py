@@ -519,19 +519,19 @@ class LocalPlans:
         line: int | None = None,
         end_line: int | None = None,
         side: Side = "after",
+        blob: str | None = None,
         claim: IdempotencyClaim | None = None,
     ) -> CommentView:
         from cleveragents.api.plans.review import commented_lines
         from cleveragents.api.reachability import ensure_reachable
 
-        lines = commented_lines(path, line, end_line, before=side == "before")
+        lines = commented_lines(path, line, end_line, before=side == "before", blob=blob)
         plan = self._operated(plan_id)
         if claim is not None and claim.made is not None:  # guard: commented once
             return self._comment(plan, int(claim.made))
         if lines is not None:
             ensure_reachable(self._parts, plan)
-        author = self._access.user.name
-        added = self._parts.comments.add(plan, text, author=author, lines=lines, claim=claim)
+        added = self._parts.comments.add(plan, text, author=self._access.user.name, lines=lines, claim=claim)
         return self._comment(plan, added.number)
 
     def comments(self, plan_id: str, *, limit: int = 1000, after: str | None = None) -> Page[CommentView]:

@@ -108,10 +108,15 @@ def is_selected(path: str, names: Sequence[str]) -> bool:
 
 
 def commented_lines(
-    path: str | None, line: int | None, end_line: int | None, *, before: bool = False
+    path: str | None,
+    line: int | None,
+    end_line: int | None,
+    *,
+    before: bool = False,
+    blob: str | None = None,
 ) -> CommentLines | None:
     """Return the lines of a comment; None for a comment on the whole plan. Raises `RequestRefused`."""
-    if path is None and line is None and end_line is None:
+    if all(one is None for one in (path, line, end_line, blob)):
         return None
     if path is None or line is None:
         raise RequestRefused("a comment on lines needs a path and a line", "line")
@@ -122,7 +127,7 @@ def commented_lines(
             f"{MOST_LINES} lines"
         )
         raise RequestRefused(what, "line")
-    return CommentLines(path, line, last, before)
+    return CommentLines(path, line, last, before, blob)
 
 
 def comment_rows(parts: PlanParts, plan: Plan, comments: Sequence[Comment]) -> list[dict[str, JsonValue]]:

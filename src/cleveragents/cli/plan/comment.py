@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["comment_lines", "comment_on_plan", "comments_of_plan", "revise_plan"]
 
 _PLACE = re.compile(r"(?P<path>.+?):(?P<line>[0-9]{1,9})(?:-(?P<end>[0-9]{1,9}))?", re.DOTALL)
+_QUOTED = 5
 _STATES = [state.value for state in CommentState]
 
 
@@ -48,10 +49,10 @@ def comment_on_plan(
     """Comment on a plan, or on lines of its result.
 
     PATH:LINE, or PATH:START-END, names lines of a changed file as the result has them; with --old, as the
-    file was before the plan, for lines that the plan removed. If the file changes
-    later, the comment follows its lines if they are found unchanged at exactly one place; otherwise it is
-    outdated and keeps the original lines. TEXT - is read from stdin. The agent gets the comments with `agents
-    plan revise PLAN`. With --resolve, --decline or --reopen, TEXT is the reason and may be omitted.
+    file was before the plan, for lines that the plan removed. The command prints these lines. If the file
+    changes later, the comment follows its lines if they are found unchanged at exactly one place; otherwise
+    it is outdated and keeps the original lines. TEXT - is read from stdin. The agent gets the comments with
+    `agents plan revise PLAN`. With --resolve, --decline or --reopen, TEXT is the reason and may be omitted.
 
     \b
     Example:
@@ -77,6 +78,10 @@ def comment_on_plan(
         place = f" on {shown.place}" if shown.path else ""
         send = f"; send it to the agent with `{prefix_of(session)} plan revise {plan_id}`"
         progress(f"comment {shown.number}{place}{send if 'revise' in plans.get(plan_id).can else ''}")
+        for line in shown.lines[:_QUOTED]:
+            progress(f"  > {line}")
+        if len(shown.lines) > _QUOTED:
+            progress(f"  … {counted(len(shown.lines) - _QUOTED, 'more line')}")
     if output.machine_readable:
         from cleveragents.api.views import as_json
 

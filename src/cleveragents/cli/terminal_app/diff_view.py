@@ -101,9 +101,7 @@ def _hunk_rows(number: int, hunk: HunkView, of: int, comments: Sequence[CommentV
         text = visible(line.text.replace("\n", "\\n"))
         yield DiffRow(line.kind, text, number, line.old, line.new, hunk.accepted)
         for one in comments:
-            place = line.old if one.side == "before" else line.new
-            removed = line.kind == "remove" or one.side == "after"
-            if place is not None and place == one.end_line and removed:
+            if one.end_line == (line.old if one.side == "before" else line.new):
                 yield from (replace(row, hunk=number) for row in _comment_rows(one))
 
 

@@ -23,7 +23,6 @@ from cleveragents.cli.plan.conflicts import blocking_lines, other_side, resolved
 from cleveragents.cli.plan.correct import preview_lines
 from cleveragents.cli.plan.view import change_lines
 from cleveragents.cli.plan.work import asking_call, discard_question, longer_approvals
-from cleveragents.cli.terminal_app.client_screen import visible
 from cleveragents.cli.terminal_app.dialogs import DialogChoice, DialogField, DialogQuestion, Tell, Values
 from cleveragents.core.errors import PlanError, RequestRefused, ResultChanged
 from cleveragents.core.json_value import JsonValue
@@ -131,17 +130,24 @@ class PlanActions:
         return DialogQuestion(title, lines, [DialogChoice("enter", "Correct", act)], [field], stays=True)
 
     def comment(
-        self, path: str | None = None, line: int | None = None, *, before: bool = False, shown: str = ""
+        self,
+        path: str | None = None,
+        line: int | None = None,
+        *,
+        before: bool = False,
+        shown: str = "",
+        blob: str | None = None,
     ) -> DialogQuestion:
-        """Return the question for a comment: on the plan, or on a line of a file. `shown` is that line."""
+        """Return the question for a comment: on the plan, or on a line of a file. `shown` is that line, and
+        `blob` the object id of its file.
+        """
 
         def act(values: Values, tell: Tell) -> str:
             if not values[_TEXT].strip():
                 raise RequestRefused("the comment is empty", _TEXT)
-            if path is not None and line is not None:
-                self._ensure_unchanged(path, line, "before" if before else "after", shown)
+            side: Side = "before" if before else "after"
             made = self._client.plans.comment(
-                self._plan_id, values[_TEXT], path=path, line=line, side="before" if before else "after"
+                self._plan_id, values[_TEXT], path=path, line=line, side=side, blob=blob
             )
             return f"comment {made.number} added{f' on {made.place}' if made.path else ''}"
 
@@ -151,18 +157,6 @@ class PlanActions:
         return DialogQuestion(
             f"Comment on {place}", lines, [DialogChoice("enter", "Comment", act)], [field], stays=True
         )
-
-    def _ensure_unchanged(self, path: str, line: int, side: Side, shown: str) -> None:
-        """Raise `PlanError` if the line has changed since it was shown. Lines of binary or very large files
-        are not compared.
-        """
-        file = self._client.plans.file(self._plan_id, path, side=side)
-        lines = file.content.split("\n")
-        if file.binary or (file.truncated and line >= len(lines)):
-            return
-        now = visible(lines[line - 1]) if line <= len(lines) else ""
-        if now != shown and not (shown.endswith("…") and now.startswith(shown[:-1])):
-            raise PlanError(self._plan_id, f"{path}:{line} has changed; go back and look at it again")
 
     def _approve(self, plan: PlanView) -> DialogQuestion:
         number, lines = self._pending_call(plan)

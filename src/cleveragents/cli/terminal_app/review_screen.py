@@ -180,8 +180,9 @@ class ReviewScreen(ActionScreen[_ReviewFacts]):
             self.inform("Move to a line of the file to comment on it.")
             return
         removed = row.kind == "remove"
-        line = row.old if removed else row.new
-        self.open(self.actions.comment(file.path, line, before=removed, shown=row.text), "comment")
+        line, blob = (row.old, file.blob_before) if removed else (row.new, file.blob_after)
+        question = self.actions.comment(file.path, line, before=removed, shown=row.text, blob=blob)
+        self.open(question, "comment")
 
     @property
     def _file(self) -> FileDiffView | None:

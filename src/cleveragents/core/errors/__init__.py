@@ -67,6 +67,7 @@
     * NotAllowed
   * Conflict: the state changed: reload and decide again
     * StaleFence
+    * StaleFile
     * JobAlreadyEnded
     * ResultChanged
     * StalePlan
@@ -177,6 +178,7 @@ from cleveragents.core.errors.plans import (
     ResultChanged,
     RethinkNeeded,
     StaleFence,
+    StaleFile,
     StalePlan,
     TreeTooLarge,
     UnknownAction,
@@ -351,6 +353,7 @@ __all__ = [
     "SourceMissing",
     "SpendingUncounted",
     "StaleFence",
+    "StaleFile",
     "StalePlan",
     "StaleTurn",
     "StillUsed",

@@ -32,6 +32,7 @@ __all__ = [
     "ResultChanged",
     "RethinkNeeded",
     "StaleFence",
+    "StaleFile",
     "StalePlan",
     "TreeTooLarge",
     "UnknownAction",
@@ -115,6 +116,14 @@ class ResultChanged(Conflict):
     @property
     def remedies(self) -> tuple[Remedy, ...]:
         return (Remedy("plan.diff", self.plan_id, text="Show the new diff"),)
+
+
+class StaleFile(Conflict):
+    """The file has changed since the lines to comment on were seen."""
+
+    message = "{path} has changed since you saw it: reload the diff"
+    plan_id: str
+    path: str
 
 
 class NeedsHuman(Conflict):

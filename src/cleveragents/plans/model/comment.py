@@ -68,13 +68,14 @@ class CommentState(str, Enum):
 
 class CommentLines(Struct, frozen=True):
     """Lines `start` to `end`, from 1, of a file of the result; with `before`, of the file before the plan
-    changed it.
+    changed it. `blob` is the object id of the file that was seen, if known.
     """
 
     path: str
     start: int
     end: int
     before: bool = False
+    blob: str | None = None
 
 
 class CommentAnchor(Struct, frozen=True):

@@ -236,6 +236,12 @@ class CommentBody(StrictBody):
     side: Literal["before", "after"] = Field(
         default="after", description="the file that has the lines: before the plan changed it, or the result"
     )
+    blob: str | None = Field(
+        default=None,
+        max_length=64,
+        description="refuse unless the file is still `blob_before` or `blob_after` of the diff that you saw",
+        examples=["9daeafb9864cf43055ae93beb0afd6c7d144bfa4"],
+    )
 
 
 class CommentAnswerBody(StrictBody):
@@ -394,7 +400,8 @@ def comment_on_plan(plan_id: PlanId, body: CommentBody, client: PlanOperator, cl
     """Comment on a plan, or on lines of a file that it changed.
 
     Line numbers refer to the result, or to the file before the change. The comment stores the text of its
-    lines. If the file changes, the comment follows its lines, or becomes outdated.
+    lines. If the file changes, the comment follows its lines, or becomes outdated. A comment with the
+    `blob` of a file that has changed since is refused (409).
     """
     return client.plans.comment(
         plan_id,
@@ -403,6 +410,7 @@ def comment_on_plan(plan_id: PlanId, body: CommentBody, client: PlanOperator, cl
         line=body.line,
         end_line=body.end_line,
         side=body.side,
+        blob=body.blob,
         claim=claim,
     )
 

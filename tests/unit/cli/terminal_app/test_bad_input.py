@@ -131,7 +131,7 @@ def test_a_comment_on_a_line_that_is_gone_is_refused_and_its_text_stays(client: 
             (sandbox / path).write_text("")
         client.plans.capture(plan_id)
         await pilot.press("enter")
-        await until(pilot, lambda: "has changed; go back" in text_of(app.screen))
+        await until(pilot, lambda: "has changed since you saw it" in text_of(app.screen))
         assert app.screen.query_one(TextBox).text == "why?"
         assert client.plans.comments(plan_id).items == ()
 

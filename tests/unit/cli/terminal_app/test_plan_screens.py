@@ -32,6 +32,7 @@ from cleveragents.core.errors import (
     RequestRefused,
     ResultChanged,
     ServerUnreachable,
+    StaleFile,
 )
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.model.status import PlanStatus
@@ -259,8 +260,8 @@ def test_a_comment_on_a_removed_line_is_sent_with_the_request_for_changes(
         await until(pilot, lambda: "the comment is empty" in text_of(pilot.app.screen))
         await pilot.press(*"keep it", "enter")
         await until(pilot, lambda: "1. open: README.md:1" in text_of(screen))
-        with pytest.raises(PlanError, match=r"README\.md:1 has changed"):
-            screen.actions.comment("README.md", 1, shown="gone").choices[0].act({"text": "x"}, print)
+        with pytest.raises(StaleFile, match=r"README\.md has changed"):
+            screen.actions.comment("README.md", 1, blob="0" * 40).choices[0].act({"text": "x"}, print)
         await pilot.press("g")
         await dialog(pilot)
         await pilot.press(*"now", "enter")
@@ -467,6 +468,15 @@ def test_an_unknown_plan_is_reported(client: Client) -> None:
             assert pilot.app.screen is not screen
 
         using(screen, script)
+
+
+def test_a_comment_on_the_old_number_of_an_unchanged_line_is_shown_at_this_line(client: Client) -> None:
+    plan_id = command(client, "sed -i 1iPaint README.md")
+    client.plans.comment(plan_id, "why", path="README.md", line=1, side="before")
+    (file,) = client.plans.diff(plan_id).files
+    rows = rows_of(file, client.plans.comments(plan_id).items, "show")
+    (place,) = [place for place, row in enumerate(rows) if row.text.startswith("1. open: README.md:1")]
+    assert (rows[place - 1].kind, rows[place - 1].old) == ("context", 1)
 
 
 def test_outdated_comments_and_other_files_are_shown(client: Client, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 // Comments on a plan and on lines of its result: their state, their answers, and the forms to add and settle them.
 
-import { html, useRef, useState } from "../ui.js";
+import { html, useEffect, useRef, useState } from "../ui.js";
 import { Badge, Button, TextArea, TextField, toast } from "../components.js";
 import { counted } from "../format.js";
 import { useRead } from "./load.js";
@@ -19,6 +19,9 @@ export function linesOf({ line, end_line: end, side }) {
   const old = side === "before" ? ", before the change" : "";
   return `${end && end !== line ? `lines ${line}–${end}` : `line ${line}`}${old}`;
 }
+
+/** The name of a line on a side of the diff: `line 3`, or `removed line 3`. */
+export const nameOf = ({ line, side }) => `${side === "before" ? "removed line" : "line"} ${line}`;
 
 /** A comment with its answers. `may`: the user can settle it. An outdated one shows the lines it was made on. */
 export function Comment({ comment, plan, asking, may, where = "" }) {
@@ -71,9 +74,17 @@ function Decline({ asking, place, settle, close }) {
   </form>`;
 }
 
-/** The form of a new comment: on the lines from `at.line` of `at.path`, or on the plan. `drafts` keeps typed text. */
-export function CommentForm({ asking, at = {}, drafts, close }) {
-  const key = at.path ? `${at.path}:${at.line}` : "";
+/**
+ * The form of a new comment: on the lines from `at.line` of `at.path`, or on the plan. `drafts` keeps typed text.
+ * `at.blob` names the file in which the user chose the line, and `blob` the file that the page shows now.
+ */
+export function CommentForm({ asking, at = {}, blob = null, drafts, setBox }) {
+  const close = setBox && (() => setBox(null));
+  // After a refusal, the user looks at the line in the next file that the page shows.
+  useEffect(() => {
+    if (at.stale && at.blob !== blob) setBox({ ...at, blob, stale: false });
+  }, [at.stale, blob]);
+  const key = at.path ? `${at.path}:${nameOf(at)}` : "";
   const [text, setText] = useState(drafts.get(key) ?? "");
   const [end, setEnd] = useState("");
   const form = useFocus(Boolean(at.path));
@@ -84,18 +95,22 @@ export function CommentForm({ asking, at = {}, drafts, close }) {
   const send = async (event) => {
     event.preventDefault();
     const last = Number(end) > at.line ? { end_line: Number(end) } : {};
-    const body = at.path ? { text: text.trim(), path: at.path, line: at.line, ...last } : { text: text.trim() };
-    if ((await asking.ask("comments", body)) === null) return;
+    const lines = at.path ? { path: at.path, line: at.line, ...last, side: at.side, blob: at.blob } : {};
+    if ((await asking.ask("comments", { text: text.trim(), ...lines }, "comments", refused)) === null) return;
     put("");
     close?.();
     toast("Comment added");
+  };
+  const refused = (problem) => {
+    if (problem.code === "stale-file") setBox((box) => box && { ...box, stale: true });
+    return false;
   };
   const keys = (event) => {
     if (event.key === "Escape" && close) close();
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && text.trim() && !asking.busy) send(event);
   };
   return html`<form class="p-comment-form" ref=${form} onSubmit=${send} onKeyDown=${keys}>
-    <${TextArea} label=${at.path ? `Comment on line ${at.line}` : "Comment"} rows="3" value=${text} onInput=${put} maxlength="10000" />
+    <${TextArea} label=${at.path ? `Comment on ${nameOf(at)}` : "Comment"} rows="3" value=${text} onInput=${put} maxlength="10000" />
     ${at.path && html`<${TextField} label="Last line" optional type="number" min=${at.line} placeholder=${String(at.line)} value=${end} onInput=${setEnd} />`}
     <${Trouble} problem=${asking.said.comments} onClose=${() => asking.forget("comments")} />
     <div class="p-row">

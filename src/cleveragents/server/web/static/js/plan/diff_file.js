@@ -3,7 +3,7 @@
 import { html, useMemo, useState } from "../ui.js";
 import { Badge, Button } from "../components.js";
 import { count, counted } from "../format.js";
-import { Comment, CommentForm, linesOf } from "./comments.js";
+import { Comment, CommentForm, linesOf, nameOf } from "./comments.js";
 import { changedParts, countsOf, sideBySide } from "./diff_rows.js";
 import { Act } from "./parts.js";
 import { useSyntax } from "./syntax.js";
@@ -65,8 +65,8 @@ function Body({ file, sides, may, comments, talk }) {
   const hunks = file.hunks || [];
   const total = hunks.reduce((sum, hunk) => sum + hunk.lines.length, 0);
   const instead = insteadOfLines(file, total);
-  const lines = new Set(hunks.flatMap((hunk) => hunk.lines.map((line) => line.new)));
-  const beside = instead ? [] : comments.filter((one) => !one.outdated && one.side !== "before" && lines.has(one.end_line));
+  const lines = new Set(hunks.flatMap((hunk) => hunk.lines.flatMap((line) => [`before ${line.old}`, `after ${line.new}`])));
+  const beside = instead ? [] : comments.filter((one) => !one.outdated && lines.has(`${one.side} ${one.end_line}`));
   const above = comments.filter((one) => !beside.includes(one));
   const top = html`${above.map((comment) => html`<div key=${comment.number} class="p-above">
     <${Comment} ...${{ ...talk, comment }} may=${talk.operator} where=${linesOf(comment)} />
@@ -81,7 +81,7 @@ function Body({ file, sides, may, comments, talk }) {
   }
   return html`${top}<div class="p-code" tabindex="0" role="group" aria-label=${`Lines of ${file.path}`} onKeyDown=${moveAlongLines}>
       <table class=${sides ? "p-lines-table p-two" : "p-lines-table"}>
-        <tbody>${shown.map((hunk, place) => html`<${Hunk} key=${place} ...${{ hunk, sides, may, talk, path: file.path, comments: beside }} />`)}</tbody>
+        <tbody>${shown.map((hunk, place) => html`<${Hunk} key=${place} ...${{ hunk, sides, may, talk, file, comments: beside }} />`)}</tbody>
       </table>
     </div>
     ${!whole &&
@@ -109,14 +109,13 @@ function moveAlongLines(event) {
   all[all.indexOf(event.target) + by]?.focus();
 }
 
-function Hunk({ hunk, sides, may, talk, path, comments }) {
+function Hunk({ hunk, sides, may, talk, file, comments }) {
+  const { path } = file;
   const parts = useMemo(() => changedParts(hunk.lines), [hunk.lines]);
   const tokens = useSyntax(hunk.lines, path);
-  const first = hunk.lines.find((line) => line.new);
-  const add = (line) =>
-    talk.operator && line?.new && html`<${AddComment} ...${{ line, path, talk }} first=${line === first} />`;
+  const add = (line) => talk.operator && line && html`<${AddComment} ...${{ line, file, talk }} first=${line === hunk.lines[0]} />`;
   const of = (line) => ({ line, parts: parts.get(line), tokens: tokens.get(line) });
-  const below = (line) => line?.new && html`<${Below} key=${`below-${line.new}`} ...${{ line, path, talk, comments }} width=${sides ? 4 : 3} />`;
+  const below = (line) => html`<${Below} key=${nameOf(placeOf(line))} ...${{ line, file, talk, comments }} width=${sides ? 4 : 3} />`;
   const head = html`<${HunkHead} ...${{ hunk, may, talk, path }} width=${sides ? 4 : 3} />`;
   const out = hunk.accepted === false ? "p-out" : "";
   if (!sides) {
@@ -125,10 +124,10 @@ function Hunk({ hunk, sides, may, talk, path, comments }) {
   }
   return html`${head}${sideBySide(hunk.lines).flatMap(({ left, right }, place) => [
     html`<tr key=${place} class=${`p-pair ${out}`}>
-      <${Half} ...${of(left)} number=${left && left.old} />
+      <${Half} ...${of(left)} number=${left && left.old} add=${left !== right && add(left)} />
       <${Half} ...${of(right)} number=${right && right.new} add=${add(right)} />
     </tr>`,
-    below(right),
+    ...[...new Set([left, right])].filter(Boolean).map(below),
   ])}`;
 }
 
@@ -146,20 +145,25 @@ function HunkHead({ hunk, may, talk, path, width }) {
   </td></tr>`;
 }
 
-function AddComment({ line, path, talk, first }) {
-  return html`<button type="button" class="p-add" tabindex=${first ? "0" : "-1"} aria-label=${`Comment on line ${line.new} of ${path}`}
-    onClick=${() => talk.setBox({ path, line: line.new })}>+</button>`;
+// The place of a line in a comment. Only removed lines are named by their number before the change.
+const placeOf = ({ kind, old, new: now }) => (kind === "remove" ? { side: "before", line: old } : { side: "after", line: now });
+
+function AddComment({ line, file, talk, first }) {
+  const place = placeOf(line);
+  return html`<button type="button" class="p-add" tabindex=${first ? "0" : "-1"} aria-label=${`Comment on ${nameOf(place)} of ${file.path}`}
+    onClick=${() => talk.setBox({ path: file.path, ...place, blob: file[`blob_${place.side}`] })}>+</button>`;
 }
 
 // The comments that end on a line, and the form of a new one.
-function Below({ line, path, talk, comments, width }) {
-  const here = comments.filter((one) => one.end_line === line.new);
-  const asked = talk.box?.line === line.new;
+function Below({ line, file, talk, comments, width }) {
+  const here = comments.filter((one) => one.end_line === (one.side === "before" ? line.old : line.new));
+  const place = placeOf(line);
+  const asked = talk.box?.line === place.line && talk.box.side === place.side;
   if (!here.length && !asked) return null;
   return html`<tr class="p-below"><td colspan=${width}>
     ${here.map((comment) => html`<${Comment} key=${comment.number} ...${{ ...talk, comment }} may=${talk.operator}
-      where=${comment.line === comment.end_line ? "" : linesOf(comment)} />`)}
-    ${asked && html`<${CommentForm} key=${`${path}:${line.new}`} asking=${talk.asking} at=${talk.box} drafts=${talk.drafts} close=${() => talk.setBox(null)} />`}
+      where=${comment.line === comment.end_line && comment.side === "after" ? "" : linesOf(comment)} />`)}
+    ${asked && html`<${CommentForm} key=${nameOf(place)} asking=${talk.asking} at=${talk.box} blob=${file[`blob_${place.side}`]} drafts=${talk.drafts} setBox=${talk.setBox} />`}
   </td></tr>`;
 }
 
