@@ -222,6 +222,8 @@ TESTS: dict[str, list[str]] = {
     "cli/plan/choose.py": [f"{UNIT}plan_choose.py"],
     "cli/terminal_app/action_screen.py": ["tests/unit/cli/terminal_app/test_plan_screens.py"],
     "cli/terminal_app/plan_actions.py": ["tests/unit/cli/terminal_app/test_plan_screens.py"],
+    "cli/terminal_app/review_screen.py": ["tests/unit/cli/terminal_app/test_plan_screens.py"],
+    "cli/prompts.py": [f"{UNIT}plan_choose.py"],
     "cli/terminal_app/app.py": ["tests/unit/cli/terminal_app/test_terminal_app.py"],
     "core/errors/families.py": [f"{UNIT}errors.py"],
     "config/error_log.py": [f"{UNIT}log_stream.py"],

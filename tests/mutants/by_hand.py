@@ -39,6 +39,20 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
     ("cli/admin/serve.py", "a log, which others read"): (" and sys.stderr.isatty()", ""),
     ("config/logging.py", "does not count as shown"): ("sys.stderr.isatty() and not", "not"),
     ("cli/run/interruption.py", "hears no Ctrl-C"): ("_begun(view.say, f", "_begun(str); view.say(f"),
+    ("api/publish.py", "say nothing about the repository"): (
+        "known = self._heads(remote.targets[0]) if len(remote.targets) == 1 else []",
+        "known = known or []",
+    ),
+    ("cli/prompts.py", "a file name or a commit of others"): ("printable(question)", "question"),
+    ("cli/prompts.py", "as above"): ("printable(question)", "question"),
+    ("plans/checks.py", "would not be recognized after the cut"): (
+        "redact_text(result.output)",
+        "result.output",
+    ),
+    ("protocols/acp_agent.py", "an unknown option decides nothing"): (
+        "chosen if chosen in known else None",
+        "chosen",
+    ),
     ("protocols/mcp_server.py", "misspelt is no limit"): ('"forbid"', '"ignore"'),
     ("plans/apply_policy.py", "it quotes files"): (
         "redact_text(error.details)",
