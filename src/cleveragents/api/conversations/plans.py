@@ -15,7 +15,7 @@ from cleveragents.api.plans.details import shown_resource
 from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.conversations.model import PlanLink
 from cleveragents.conversations.plan_tools import PlanNote
-from cleveragents.core.errors import NotAllowed, ToolRefused, UnknownPlan
+from cleveragents.core.errors import ConversationBudgetExhausted, NotAllowed, ToolRefused, UnknownPlan
 from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class LocalConversationPlans:
 
     def _limits(self) -> Limits:
         """Return the limits of one more plan, from the remaining budget of the conversation. Raises
-        `ToolRefused`.
+        `ConversationBudgetExhausted`.
         """
         budgets = self._container.plan_parts.actor_parts.budgets
         own = budgets.view(self._held.id)
@@ -144,8 +144,8 @@ class LocalConversationPlans:
                 for limits, spent, final in taken
             ],
         )
-        if left is None:
-            raise ToolRefused(_START, "the budget of the session has nothing left for a plan")
+        if isinstance(left, str):
+            raise ConversationBudgetExhausted(self._held.id, "nothing is left for another plan", left)
         return Limits(
             usd=None if left.picodollars is None else left.picodollars / PICODOLLARS,
             tokens=left.tokens,
@@ -161,20 +161,20 @@ _ENDED = _FINAL | {"unchanged", "merged"}
 
 def left_for_plan(
     limits: BudgetLimits, own: tuple[int, int, int], plans: Sequence[tuple[int, int, int]]
-) -> BudgetLimits | None:
+) -> BudgetLimits | str:
     """Return the limits of one more plan: the limits of the conversation, minus the spending of its turns and
-    the spending or limits of its plans. The amounts are picodollars, tokens and steps. None if nothing is
-    left.
+    the spending or limits of its plans. The amounts are picodollars, tokens and steps. If nothing
+    is left, return the name of the limit: `usd`, `tokens` or `steps`.
     """
-    most = (limits.picodollars, limits.tokens, limits.steps)
+    most = {"usd": limits.picodollars, "tokens": limits.tokens, "steps": limits.steps}
     left: list[int | None] = []
-    for number, limit in enumerate(most):
+    for number, (name, limit) in enumerate(most.items()):
         if limit is None:
             left.append(None)
             continue
         rest = limit - own[number] - sum(amounts[number] for amounts in plans)
         if rest <= 0:
-            return None
+            return name
         left.append(rest)
     return BudgetLimits(*left)
 

@@ -179,7 +179,7 @@ class ConversationPane(Vertical):
 
         self.session, self.running = session, False
         await self._clear()
-        blocks = [TurnBlock(one.question, one.answer, ended_text(one)) for one in turns]
+        blocks = [TurnBlock(one.question, one.answer, ended_text(one, self._prefix)) for one in turns]
         if turns and turns[-1].state is TurnState.RUNNING:
             blocks[-1] = TurnBlock(turns[-1].question)
         await self.query_one("#turns").mount_all(blocks)
@@ -324,7 +324,7 @@ class ConversationPane(Vertical):
         await self._pieces.flush()
         if block is not self._block:
             return  # another session was opened meanwhile
-        await block.finish(turn)
+        await block.finish(turn, self._prefix)
         self._rest()
         self.post_message(TurnEnded(turn))
 

@@ -79,6 +79,7 @@
     * ApplyRefused
     * CheckFailed
     * BudgetExhausted
+      * ConversationBudgetExhausted
     * ActorStopped
       * AgentFailed
     * SourceChanged
@@ -133,6 +134,7 @@ from cleveragents.core.errors.models import (
     BlockingOnLoop,
     BudgetExhausted,
     ContextTooLong,
+    ConversationBudgetExhausted,
     GraphFailed,
     InvalidActor,
     InvalidCondition,
@@ -286,6 +288,7 @@ __all__ = [
     "ConfigurationError",
     "Conflict",
     "ContextTooLong",
+    "ConversationBudgetExhausted",
     "ConversationBusy",
     "DatabaseFailed",
     "DatabaseUnreachable",

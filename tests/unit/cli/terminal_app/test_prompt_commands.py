@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from io import FileIO, TextIOWrapper
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from textual.widgets import Input, Static
 
 from cleveragents.api.client import Client, LocalClient
 from cleveragents.api.conversations.client import ConversationRequest
-from cleveragents.api.plans.request import PlanRequest
+from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.cli.terminal_app.app import TerminalApp
 from cleveragents.cli.terminal_app.dialogs import ActionDialog, DialogChoice, DialogField, DialogQuestion
 from cleveragents.cli.terminal_app.information import Information
@@ -25,7 +26,7 @@ from cleveragents.models.model.attachment import MOST_ATTACHED_BYTES, MOST_ATTAC
 from cleveragents.plans.model.status import PlanStatus
 from tests.attached_files import PDF, PNG
 from tests.cli_bench import command_line, paint_shop
-from tests.terminal_bench import drive, shop_client, until
+from tests.terminal_bench import drive, shop_client, text_of, until
 
 RULES = [{"when": {"attached": "image/png"}, "reply": {"text": "A shed."}}, {"reply": {"text": "Hello."}}]
 
@@ -111,6 +112,27 @@ def test_commands_of_a_session(client: Client) -> None:
         await says(pilot, app, "/model scripted/other", "new session with scripted/other")
         await until(pilot, lambda: pane.session is None)
         assert pane.request.model == "scripted/other"
+
+    drive(client, play)
+
+
+def test_a_spent_budget_is_raised_in_the_prompt(client: Client) -> None:
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        pane = app.home.conversation
+        pane.request = replace(pane.request, limits=Limits(steps=1))
+        await says(pilot, app, "/budget 2", "Send a message first")
+        assert pane.prompt.text == "/budget 2", "nothing typed is lost"
+        for number in (1, 2):
+            await run(pilot, app, "hello")
+            await until(pilot, lambda n=number: len(app.home.query(TurnBlock)) == n and not pane.running)
+        assert "Raise the limit: /budget 2 steps" in text_of(app.screen)
+        await shows(pilot, app, "/budget", "model calls  1 of 1")
+        await says(pilot, app, "/budget two", "is not a valid")
+        await until(pilot, lambda: pane.prompt.text == "/budget two")
+        await says(pilot, app, "/budget 2 steps", "The budget is raised: model calls 1 of 2")
+        await run(pilot, app, "")
+        await until(pilot, lambda: len(app.home.query(TurnBlock)) == 3 and not pane.running)
+        assert [one.answer.strip() for one in app.home.query(TurnBlock)] == ["Hello.", "", "Hello."]
 
     drive(client, play)
 
