@@ -11,6 +11,7 @@ import pytest
 
 from tests.attached_files import PDF, PNG
 from tests.cli_bench import Agents, command_line, paint_shop, use_home
+from tests.small_model import small_default_model
 
 RULES = [
     {"when": {"user": "person:\\s+fail"}, "reply": {"fault": {"status": 401, "message": "no such key"}}},
@@ -164,6 +165,18 @@ def test_a_session_raises_its_budget_line_by_line(agents: Agents) -> None:
         assert problem in ended.err
     assert "model calls  1 of 2\n" in ended.err
     assert "In `src/paint.py:1`." in ended.out
+
+
+def test_a_session_says_that_a_model_without_tools_starts_no_plans(
+    agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hint = "this model starts and changes no plans by itself"
+    assert hint not in agents("session", "start", piped="hello\n").err
+    with small_default_model(tmp_path, monkeypatch):
+        ended = agents("session", "start", typed="Paint the shed.\nNow use red.\n")
+        assert (ended.code, ended.out.count("It is blue."), ended.err.count(hint)) == (0, 2, 1)
+        assert "  /plan GOAL  start a plan\n  agents plan correct PLAN --append --guidance TEXT" in ended.err
+        assert agents("session", "start", piped="hello\n").err.count(hint) == 1
 
 
 def test_lines_of_a_pipe_are_messages(agents: Agents) -> None:

@@ -131,7 +131,10 @@ def run_session(client: Client, session_id: str) -> None:
     if terminal:
         _greet(client, session_id)
     # The terminal that started these plans may have been killed before it gave them a process.
-    run_plans(client, client.conversations.get(session_id).plans, report=False)
+    found = client.conversations.get(session_id)
+    run_plans(client, found.plans, report=False)
+    if not found.calls_tools:
+        _say_limits_of_model()
     attached: list[Attachment] = []
     understood = True
     while True:
@@ -161,6 +164,16 @@ def _greet(client: Client, session_id: str) -> None:
         print_turn(Output("plain"), turn)
         if turn.state.resumable:
             progress(f"turn {turn.number} was not answered; send an empty line to continue it")
+
+
+def _say_limits_of_model() -> None:
+    """Say what a model that calls no tools does not do."""
+    from cleveragents.cli.servers import prefix_in
+
+    prefix = prefix_in(click.get_current_context())
+    progress("this model starts and changes no plans by itself: it only answers questions")
+    progress("  /plan GOAL  start a plan")
+    progress(f"  {prefix} plan correct PLAN --append --guidance TEXT  change a plan")
 
 
 def _read_line(terminal: bool) -> str | None:

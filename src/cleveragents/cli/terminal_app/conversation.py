@@ -46,6 +46,12 @@ _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 15.0
 
 
+_NO_TOOLS = (
+    "This model starts and changes no plans by itself: it only answers questions. /plan GOAL starts a plan. "
+    "To change a plan, open it and press c or g."
+)
+
+
 class TurnEnded(Message):
     """A turn of the session ended, and may have started plans."""
 
@@ -62,7 +68,7 @@ class ConversationPane(Vertical):
 
     DEFAULT_CSS: ClassVar[str] = """
     ConversationPane #turns { height: 1fr; }
-    ConversationPane #notice { color: $text-warning; padding: 0 1; }
+    ConversationPane #notice, ConversationPane .hint { color: $text-warning; padding: 0 1; }
     ConversationPane #activity { height: auto; max-height: 2; color: $text-muted; padding: 0 1; }
     """
 
@@ -179,6 +185,7 @@ class ConversationPane(Vertical):
 
         self.session, self.running = session, False
         await self._clear()
+        await self._hint(session)
         blocks = [TurnBlock(one.question, one.answer, ended_text(one, self._prefix)) for one in turns]
         if turns and turns[-1].state is TurnState.RUNNING:
             blocks[-1] = TurnBlock(turns[-1].question)
@@ -262,9 +269,15 @@ class ConversationPane(Vertical):
         if self.session is not None and self.session.id == session.id:
             self.session = session
 
-    def _created(self, visit: int, session: ConversationView) -> None:
-        if visit == self._visit:
+    async def _created(self, visit: int, session: ConversationView) -> None:
+        if visit == self._visit and self.app.is_running:
             self.session = session
+            await self._hint(session)
+
+    async def _hint(self, session: ConversationView) -> None:
+        """Say what the model of a new or opened session does not do."""
+        if not session.calls_tools:
+            await self.query_one("#turns").mount(Static(_NO_TOOLS, classes="hint", markup=False))
 
     async def _begin(self, visit: int, session: ConversationView, turn: TurnView) -> None:
         from cleveragents.cli.terminal_app.turn_block import TurnBlock  # Markdown takes time to load

@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from cleveragents.api.client import Client, LocalClient
-from cleveragents.api.conversations.client import ConversationRequest
+from cleveragents.api.conversations.client import ConversationRequest, ConversationView
 from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.cli.terminal_app.app import TerminalApp
 from cleveragents.cli.terminal_app.dialogs import ActionDialog, DialogChoice, DialogField, DialogQuestion
@@ -27,6 +27,7 @@ from cleveragents.plans.model.status import PlanStatus
 from tests.attached_files import PDF, PNG
 from tests.cli_bench import command_line, paint_shop
 from tests.terminal_bench import drive, shop_client, text_of, until
+from tests.terminal_views import FedEvents, FedSessions, ShownPlans, client_of
 
 RULES = [{"when": {"attached": "image/png"}, "reply": {"text": "A shed."}}, {"reply": {"text": "Hello."}}]
 
@@ -135,6 +136,37 @@ def test_a_spent_budget_is_raised_in_the_prompt(client: Client) -> None:
         assert [one.answer.strip() for one in app.home.query(TurnBlock)] == ["Hello.", "", "Hello."]
 
     drive(client, play)
+
+
+class SmallModel(FedSessions):
+    """A session with a model that calls no tools."""
+
+    def get(self, session_id: str) -> ConversationView:
+        return replace(super().get(session_id), calls_tools=False)
+
+
+@pytest.mark.parametrize(("kind", "hints"), [(SmallModel, 1), (FedSessions, 0)])
+def test_a_session_says_once_that_its_model_starts_no_plans(kind: type[FedSessions], hints: int) -> None:
+    sessions = kind()
+
+    def said(app: TerminalApp) -> list[str]:
+        return [str(one.render()) for one in app.home.query(".hint").results(Static)]
+
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        pane = app.home.conversation
+        for number in (1, 2):
+            await run(pilot, app, "Paint the shed.")
+            sessions.queue.put("It is blue.")
+            sessions.queue.put(None)
+            await until(pilot, lambda n=number: len(app.home.query(TurnBlock)) == n and not pane.running)
+            assert ["/plan GOAL starts a plan" in one for one in said(app)] == [True] * hints
+        await run(pilot, app, "/new")
+        await until(pilot, lambda: pane.session is None and not app.home.query(TurnBlock))
+        await run(pilot, app, "/sessions S")
+        await until(pilot, lambda: len(app.home.query(TurnBlock)) == 2)
+        assert len(said(app)) == hints
+
+    drive(client_of(ShownPlans(), FedEvents(), sessions), play)
 
 
 def test_a_picture_goes_with_the_next_message(client: Client, tmp_path: Path) -> None:
