@@ -95,6 +95,7 @@ class ConversationPane(Vertical):
         self._run_plans = run_plans
         self._notice = notice
         self._block: TurnBlock | None = None
+        self._redirected: str | None = None  # the plan that gets the next message
         self._visit = 0  # counts the sessions that were opened or left
         self._pieces: Batches[tuple[TurnBlock, TurnOutputView]] = Batches(self, self._show)
         self._stopped = threading.Event()
@@ -201,7 +202,7 @@ class ConversationPane(Vertical):
         await self._clear()
 
     async def _clear(self) -> None:
-        self._block = None
+        self._block = self._redirected = None
         self._visit += 1
         await self.query_one("#turns").remove_children()
         free_removed_widgets()
@@ -211,6 +212,8 @@ class ConversationPane(Vertical):
         event.stop()
         if event.text.startswith(("/", "!")):
             run_command(self, event.text)
+        elif event.text and self._redirected is not None:
+            self._correct(self._redirected, event.text)
         elif event.text or (self.session is not None and not self.running):
             self.send(event.text)
 
@@ -243,6 +246,37 @@ class ConversationPane(Vertical):
             if text:
                 self._attached = (*attached, *self._attached)
                 self.prompt.restore(text)
+
+        self.work(call, failed=failed)
+
+    def redirect(self, plan_id: str | None) -> None:
+        """Send the next message to the agent of a plan; with None, to the assistant."""
+        self._redirected = plan_id
+        goes = f"your next message goes to the agent of plan {plan_id}; Esc: to the assistant"
+        if plan_id is not None or not self.running:
+            self.query_one("#activity", Static).update("" if plan_id is None else goes)
+
+    def turn_back(self) -> bool:
+        """Send the next message to the assistant again, and return whether a plan would have got it."""
+        if self._redirected is None:
+            return False
+        self.redirect(None)
+        self.say("Your next message goes to the assistant.")
+        return True
+
+    def _correct(self, plan_id: str, text: str) -> None:
+        """Send a message to the agent of a plan, as a correction by the user. A text that cannot be sent
+        returns to the prompt.
+        """
+        self.redirect(None)
+
+        def call() -> None:
+            self.client.plans.correct(plan_id, text)
+            self.say(f"Plan {plan_id} continues with your message.")
+
+        def failed() -> None:
+            self.redirect(plan_id)
+            self.prompt.restore(text)
 
         self.work(call, failed=failed)
 
@@ -347,7 +381,7 @@ class ConversationPane(Vertical):
 
     def _rest(self) -> None:
         self.running, self._block = False, None
-        self.query_one("#activity", Static).update("")
+        self.redirect(self._redirected)
 
     def stop(self) -> bool:
         """Stop the running turn, and return whether one runs."""

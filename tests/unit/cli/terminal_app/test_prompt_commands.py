@@ -15,6 +15,7 @@ from textual.widgets import Input, Static
 
 from cleveragents.api.client import Client, LocalClient
 from cleveragents.api.conversations.client import ConversationRequest, ConversationView
+from cleveragents.api.plans.detail_views import CorrectionNode
 from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.cli.terminal_app.app import TerminalApp
 from cleveragents.cli.terminal_app.dialogs import ActionDialog, DialogChoice, DialogField, DialogQuestion
@@ -248,6 +249,48 @@ def test_esc_pauses_the_highlighted_plan(client: Client) -> None:
         await pilot.press("escape")
         await until(pilot, lambda: app.home.board.plans[plan.id].status is PlanStatus.PAUSED)
         assert app.home.conversation.prompt.area.has_focus
+        await until(pilot, lambda: any("Open it to resume" in one.message for one in app._notifications))
+
+    drive(client, play)
+
+
+def corrections(client: Client, plan_id: str) -> list[str]:
+    nodes = client.plans.decisions(plan_id).items
+    return [one.guidance for one in nodes if isinstance(one, CorrectionNode)]
+
+
+def test_a_message_after_esc_corrects_a_plan_that_the_session_did_not_start(client: Client) -> None:
+    plan = client.plans.create(PlanRequest(goal="paint the shed"))
+
+    async def send(pilot: Pilot[None], app: TerminalApp, text: str) -> None:
+        app.home.conversation.prompt.area.load_text(text)
+        await pilot.press("enter")
+
+    async def pause(pilot: Pilot[None], app: TerminalApp) -> None:
+        app.clear_notifications()
+        app.home.board.focus()
+        await pilot.press("escape")
+        await until(pilot, lambda: "goes to the agent of plan" in text_of(app.screen).replace("\n", " "))
+
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        pane = app.home.conversation
+        await until(pilot, lambda: plan.id in app.home.board.plans)
+        await pause(pilot, app)
+        assert client.plans.get(plan.id).status is PlanStatus.PAUSED
+        await send(pilot, app, "use red")
+        await until(pilot, lambda: corrections(client, plan.id) == ["use red"])
+        assert pane.session is None, "the assistant is not asked"
+        await until(pilot, lambda: app.home.board.plans[plan.id].status is PlanStatus.QUEUED)
+        await pause(pilot, app)
+        client.plans.cancel(plan.id)
+        await send(pilot, app, "use blue")
+        await until(pilot, lambda: any(one.severity == "error" for one in app._notifications))
+        await until(pilot, lambda: pane.prompt.text == "use blue")
+        await pilot.press("escape")
+        await until(pilot, lambda: any("to the assistant" in one.message for one in app._notifications))
+        await pilot.press("enter")
+        await until(pilot, lambda: [one.answer.strip() for one in app.home.query(TurnBlock)] == ["Hello."])
+        assert corrections(client, plan.id) == ["use red"]
 
     drive(client, play)
 
