@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from cleveragents.actors.model.actor import Progress, ProgressKind
+from cleveragents.api.plans.budget import present_limits
 from cleveragents.api.plans.details import shown_resource
 from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.conversations.model import PlanLink
@@ -146,12 +147,15 @@ class LocalConversationPlans:
         """Return the limits of one more plan, from the remaining budget of the conversation. Raises
         `ConversationBudgetExhausted`.
         """
-        budgets = self._container.plan_parts.actor_parts.budgets
+        parts = self._container.plan_parts
+        budgets = parts.actor_parts.budgets
         own = budgets.view(self._held.id)
         taken = []
         for plan_id in dict.fromkeys(self._started()):  # all of them, also those out of reach of the user
-            state = budgets.view(plan_id)
-            taken.append((state.limits, state.spent, self._is_final(plan_id)))
+            final = self._is_final(plan_id)
+            # A plan has a budget from its first model call on, and its requested limits before.
+            limits = BudgetLimits() if final else present_limits(parts, parts.plans.get(plan_id))
+            taken.append((limits, budgets.view(plan_id).spent, final))
         left = left_for_plan(
             own.limits,
             (own.spent.picodollars, own.spent.tokens, own.spent.steps),
