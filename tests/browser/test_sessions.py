@@ -54,8 +54,8 @@ def model(server: PageBench) -> str:
     return write_talks(server.directory)
 
 
-def begun(bench: PageBench, model: str) -> str:
-    body = {"resource": "paint-shop", "model": model}
+def begun(bench: PageBench, model: str, **limits: int) -> str:
+    body = {"resource": "paint-shop", "model": model, "limits": limits}
     return str(bench.ask("POST", "/conversations", json=body)["id"])
 
 
@@ -213,6 +213,19 @@ def test_a_session_is_renamed(bench: PageBench, model: str) -> None:
     expect(heading).to_have_text("The <b>shed</b>")
     expect(page.get_by_role("dialog")).to_have_count(0)
     expect(page).to_have_title("The <b>shed</b> · CleverAgents")
+
+
+def test_a_spent_budget_is_raised_and_the_turn_continues(bench: PageBench, model: str) -> None:
+    talk = begun(bench, model, steps=1)
+    page = bench.visit().go(f"/sessions/{talk}")
+    sent(page, "What is in the README?")
+    page.get_by_role("button", name="Raise limit").click()
+    limit = page.get_by_role("dialog").get_by_label("Model calls")
+    expect(limit).to_have_value("2")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("article", name="Answer 1")).to_contain_text("The name of the shop")
+    expect(page.get_by_role("button", name="Raise limit")).to_have_count(0)
+    assert bench.ask("GET", f"/conversations/{talk}")["limits"]["steps"] == 2
 
 
 def test_a_viewer_reads_and_sends_nothing(bench: PageBench, model: str) -> None:

@@ -30,6 +30,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "claim.stamp",
     ),
     ("app/remote_parts.py", "may still use are not deleted"): ("known - used", "known"),
+    ("api/conversations/plans.py", "masked before the cut"): ("redact_content_text(", "("),
     ("api/plans/diffs.py", "come from one read"): ("found.read or ", ""),
     ("plans/conflicts/resolution.py", "edits decide no other conflict"): (" if one.marked", ""),
     ("api/plans/details.py", "remote or not"): (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -18,8 +18,10 @@ from cleveragents.conversations.model import (
     TurnState,
 )
 from cleveragents.conversations.store import SqlConversationStore
-from cleveragents.core.errors import ConversationBusy, RequestUnderWay, StaleTurn
+from cleveragents.core.errors import ConversationBusy, Remedy, RequestRefused, RequestUnderWay, StaleTurn
 from cleveragents.core.identifiers import TurnFence, WorkerIdentity
+from cleveragents.models.model.budget import BudgetLimits, Spend, lowered_limit
+from cleveragents.models.store.sql_budget_store import SqlBudgetStore, limits_of, raise_budget
 from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.storage.conversation_tables import conversation_turns, conversations
@@ -74,6 +76,7 @@ class UnfencedStore(SqlConversationStore):
         *,
         answer: str = "",
         error: str | None = None,
+        remedies: Sequence[Remedy] = (),
         now: datetime,
     ) -> None:
         super().end(
@@ -81,6 +84,7 @@ class UnfencedStore(SqlConversationStore):
             state,
             answer=answer,
             error=error,
+            remedies=remedies,
             now=now,
         )
 
@@ -92,6 +96,20 @@ class UnclaimedStore(SqlConversationStore):
         with self._database.read() as connection:
             made = connection.execute(select(plans.c.id)).scalar()
         return IdempotencyClaim("nobody", step, 0, made)
+
+
+class LookThenRaiseStore(SqlConversationStore):
+    """Looks at the limits in one transaction, and raises them in another."""
+
+    def raise_limits(self, conversation_id: str, limits: BudgetLimits, *, now: datetime) -> Conversation:
+        with self._database.read() as connection:
+            present = limits_of(connection, conversation_id)
+        if lowered_limit(present, limits) is not None:
+            raise RequestRefused("lower", "limits")
+        self._database.write(
+            lambda connection: raise_budget(connection, self._identifiers, conversation_id, limits, now)
+        )
+        return self.get(conversation_id)
 
 
 @cache
@@ -258,3 +276,54 @@ def test_a_call_of_two_owners_starts_one_plan() -> None:
 
 def test_a_store_that_claims_nothing_is_caught() -> None:
     assert_caught(started_twice(UnclaimedStore), effort=120)
+
+
+class Raising(Shared):
+    """A conversation whose budget two people raise while a turn spends of it."""
+
+    def raise_to(self, steps: int) -> None:
+        try:
+            self.talks.raise_limits(self.id, BudgetLimits(steps=steps), now=NOW)
+        except RequestRefused:
+            self.told["lower"] = "refused"
+
+    def spend(self) -> None:
+        budgets = SqlBudgetStore(self.database, CountingIdentifiers("call"))
+        worst = Spend(0, 6, 1)
+        call = budgets.reserve(self.id, self.id, worst, key="k", actor="a", node="n", model="m", now=NOW)
+        budgets.settle(call, Spend(0, 5, 1), None, now=NOW)
+
+
+def raised(
+    store: type[SqlConversationStore], other: Callable[[Raising], None], found: Hashable
+) -> Scenario[Raising]:
+    def outcome(shared: Raising) -> Hashable:
+        view = SqlBudgetStore(shared.database, CountingIdentifiers("look")).view(shared.id)
+        shared.close()
+        return view.limits.steps, view.spent.tokens, view.spent.steps, view.reserved.steps
+
+    allowed = frozenset({found})
+    return Scenario(
+        name="a raise, and a raise or a call",
+        setup=lambda: Raising(store),
+        workers=[lambda shared: shared.raise_to(9), other],
+        outcome=outcome,
+        allowed=lambda found: found in allowed,
+        reachable=allowed,
+    )
+
+
+def raised_twice(store: type[SqlConversationStore]) -> Scenario[Raising]:
+    return raised(store, lambda shared: shared.raise_to(5), (9, 0, 0, 0))
+
+
+def test_the_higher_of_two_raised_limits_stays() -> None:
+    assert_holds(raised_twice(SqlConversationStore), effort=40)
+
+
+def test_a_raise_loses_no_spending_and_a_call_no_raise() -> None:
+    assert_holds(raised(SqlConversationStore, Raising.spend, (9, 5, 1, 0)), effort=40)
+
+
+def test_a_store_that_looks_before_it_raises_is_caught() -> None:
+    assert_caught(raised_twice(LookThenRaiseStore), effort=120)

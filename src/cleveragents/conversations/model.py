@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
+from cleveragents.core.errors import Remedy
 from cleveragents.core.identifiers import TurnFence, WorkerIdentity
 from cleveragents.models.model.attachment import Attachment, MediaType
 from cleveragents.models.model.budget import BudgetLimits
@@ -145,7 +146,7 @@ class TurnAttachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A question and its answer. `answer` is empty until the turn ends."""
+    """A question and its answer. `answer` is empty until the turn ends. `remedies` are those of its error."""
 
     conversation_id: str
     number: int
@@ -158,6 +159,7 @@ class Turn:
     first_output: int
     created_at: datetime
     ended_at: datetime | None
+    remedies: tuple[Remedy, ...] = ()
     attachments: tuple[TurnAttachment, ...] = ()
 
 

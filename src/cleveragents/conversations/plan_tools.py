@@ -53,6 +53,13 @@ class ConversationPlans(Protocol):
         """Return a plan of the conversation's repository."""
         ...
 
+    def diff(self, plan_id: str, path: str | None) -> str:
+        """Return the changes of a plan of the conversation's repository, or those of one file, as a unified
+        diff without secrets. A long diff is cut, with a note. Raises `ToolRefused` if the plan does not
+        change the file.
+        """
+        ...
+
     def correct(self, plan_id: str, message: str, *, step: str) -> PlanNote:
         """Send a plan that the conversation started back to its agent, with a message."""
         ...
@@ -118,20 +125,34 @@ class ListPlans(TypedTool[ListPlansArguments, ListPlansResult]):
 
 class ShowPlanArguments(Arguments):
     plan: str = Field(min_length=1, max_length=64, description="the id of a plan, or a part of it")
+    diff: bool = Field(default=False, description="also show the changed lines")
+    path: str | None = Field(
+        default=None, min_length=1, max_length=4096, description="show the changed lines of this file only"
+    )
 
 
-class ShowPlan(TypedTool[ShowPlanArguments, PlanToolResult]):
+class ShowPlanResult(PlanToolResult):
+    diff: str = Field(description="the changed lines as a unified diff; empty if not requested")
+
+
+class ShowPlan(TypedTool[ShowPlanArguments, ShowPlanResult]):
     name = "show_plan"
-    description = "Show a plan: its status, its answer, the files it changed, and the results of its checks."
+    description = (
+        "Show a plan: its status, its answer, the files it changed, and the results of its checks; with "
+        "`diff` or `path`, also the changed lines."
+    )
     capability = Capability.READ
     arguments = ShowPlanArguments
-    result = PlanToolResult
+    result = ShowPlanResult
 
     def __init__(self, plans: ConversationPlans) -> None:
         self._plans = plans
 
-    def run(self, arguments: ShowPlanArguments, workplace: Workplace) -> PlanToolResult:
-        return _told(self._plans.show(arguments.plan))
+    def run(self, arguments: ShowPlanArguments, workplace: Workplace) -> ShowPlanResult:
+        note = self._plans.show(arguments.plan)
+        wanted = arguments.diff or arguments.path is not None
+        diff = self._plans.diff(note.id, arguments.path) if wanted else ""
+        return ShowPlanResult(**_told(note).model_dump(), diff=diff)
 
 
 class CorrectPlanArguments(Arguments):

@@ -24,12 +24,15 @@ from cleveragents.core.errors import (
     Closed,
     DatabaseFailed,
     QueueFull,
+    Remedy,
     StaleTurn,
     Unavailable,
     UnknownConversation,
+    remedies_from_json,
+    remedies_to_json,
 )
 from cleveragents.core.identifiers import TurnFence, acting_as
-from cleveragents.core.text.redaction import redact_text
+from cleveragents.core.text.redaction import redact, redact_text
 from cleveragents.jobs.process.supervisor import ProcessSupervisor
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.output_recorder import OutputRecorder
@@ -206,6 +209,7 @@ class RunningTurns:
 
     def _answer(self, fence: TurnFence, work: TurnWork, token: CancellationToken) -> None:
         state, answer, error = TurnState.ANSWERED, "", None
+        remedies: tuple[Remedy, ...] = ()
         recorder = OutputRecorder(self._output_of(fence), self._clock)
         recorder.start()
         told = recorder.watch_id(fence.conversation_id).told
@@ -219,13 +223,15 @@ class RunningTurns:
                 state = TurnState.STOPPED if token.reason == STOPPED else TurnState.INTERRUPTED
             except CleverAgentsError as failed:
                 state, error = TurnState.FAILED, redact_text(str(failed))
+                remedies = remedies_from_json(redact(remedies_to_json(failed.remedies)))
             except Exception as failed:
                 logger = turn_log()
                 logger.exception("turn.failed", conversation_id=fence.conversation_id, turn=fence.turn)
                 state, error = TurnState.FAILED, f"internal error: {type(failed).__name__}"
             finally:
                 recorder.close()  # before the end of the turn, so that a watcher misses nothing
-        self._store.end(fence, state, answer=answer, error=error, now=self._clock.now())
+        now = self._clock.now()
+        self._store.end(fence, state, answer=answer, error=error, remedies=remedies, now=now)
 
     def _forget(self, fence: TurnFence) -> None:
         with self._lock:

@@ -10,6 +10,7 @@ the call meanwhile. So a call that is repeated after a crash finds its plan and 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -45,13 +46,20 @@ from cleveragents.conversations.model import (
     TurnState,
     title_of,
 )
-from cleveragents.core.errors import ConversationBusy, RequestRefused, UnknownConversation
+from cleveragents.core.errors import (
+    ConversationBusy,
+    Remedy,
+    RequestRefused,
+    UnknownConversation,
+    remedies_from_json,
+    remedies_to_json,
+)
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import IdentifierSource, TurnFence, WorkerIdentity
 from cleveragents.core.json_value import JsonValue
 from cleveragents.models.model.attachment import Attachment, MediaType
-from cleveragents.models.model.budget import BudgetLimits
-from cleveragents.models.store.sql_budget_store import limits_of, open_budget
+from cleveragents.models.model.budget import BudgetLimits, lowered_limit
+from cleveragents.models.store.sql_budget_store import limits_of, open_budget, raise_budget
 from cleveragents.storage.actor_tables import (
     budgets,
     graph_checkpoints,
@@ -163,7 +171,8 @@ class SqlConversationStore:
             )
             keep_made(connection, claim, made.id)
             self._add(connection, made, limits_of(connection, source.id), now)
-            copies = [replace(one, conversation_id=made.id, first_output=0) for one in kept]
+            # The remedies name the source.
+            copies = [replace(one, conversation_id=made.id, first_output=0, remedies=()) for one in kept]
             if copies:
                 connection.execute(insert(conversation_turns), [_turn_row(one) for one in copies])
                 _copy_attachments(connection, source.id, made.id, last)
@@ -343,6 +352,23 @@ class SqlConversationStore:
 
         return self._database.write(unit)
 
+    def raise_limits(self, conversation_id: str, limits: BudgetLimits, *, now: datetime) -> Conversation:
+        """Raise limits of the conversation, also while a turn runs. A limit of None stays, and the spending
+        is not touched. Raises `UnknownConversation`; `RequestRefused` for a limit below the present one.
+        """
+
+        def unit(connection: Connection) -> Conversation:
+            held = _held(connection, conversation_id)
+            lowered = lowered_limit(limits_of(connection, held.id), limits)
+            if lowered is not None:  # guard: of two raises at once, the lower one is not stored last
+                name, present = lowered
+                problem = f"a limit is a total and cannot be lowered: session {held.id} has {present} {name}"
+                raise RequestRefused(problem, f"limits.{name}")
+            raise_budget(connection, self._identifiers, held.id, limits, now)
+            return held
+
+        return self._database.write(unit)
+
     def beat(self, fence: TurnFence) -> bool:
         """Renew the lease, and return whether a person has requested a stop. Raises `StaleTurn`."""
 
@@ -367,6 +393,7 @@ class SqlConversationStore:
         *,
         answer: str = "",
         error: str | None = None,
+        remedies: Sequence[Remedy] = (),
         now: datetime,
     ) -> None:
         """Store the end of the turn and give the conversation back. Raises `StaleTurn`."""
@@ -381,6 +408,7 @@ class SqlConversationStore:
                 state=state.value,
                 answer=answer,
                 error=error,
+                remedies=_stored(remedies),
                 ended_at=microseconds(now),
             )
             if state is TurnState.ANSWERED:
@@ -604,13 +632,25 @@ def _turns(
     query = select(conversation_turns).where(table.conversation_id == conversation_id, table.number > after)
     rows = connection.execute(query.order_by(table.number).limit(limit)).mappings().all()
     attached = _attached(connection, conversation_id, [row["number"] for row in rows])
-    return [record_in(Turn, row, attachments=tuple(attached.get(row["number"], ()))) for row in rows]
+    return [
+        record_in(
+            Turn,
+            row,
+            attachments=tuple(attached.get(row["number"], ())),
+            remedies=remedies_from_json(json.loads(row["remedies"] or "[]")),
+        )
+        for row in rows
+    ]
 
 
 def _turn_row(turn: Turn) -> dict[str, Any]:
-    row = row_of(turn, attachments=())
+    row = row_of(turn, attachments=(), remedies=_stored(turn.remedies))
     del row["attachments"]
     return row
+
+
+def _stored(remedies: Sequence[Remedy]) -> str | None:
+    return json.dumps(remedies_to_json(remedies)) if remedies else None
 
 
 def _attached(

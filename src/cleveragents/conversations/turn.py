@@ -41,6 +41,7 @@ from cleveragents.core.errors import (
     Cancelled,
     CleverAgentsError,
     ContextTooLong,
+    ConversationBudgetExhausted,
     StaleTurn,
     ToolRefused,
 )
@@ -260,7 +261,10 @@ def _room(environment: TurnEnvironment, share: float) -> int:
 
 
 def _text(environment: TurnEnvironment, request: ActorRequest, key: str) -> str:
-    outcome = environment.runner().run(request)
+    try:
+        outcome = environment.runner().run(request)
+    except BudgetExhausted as spent:
+        raise ConversationBudgetExhausted(spent.plan_id, spent.what, spent.limit, spent.least) from spent
     text = str(outcome.values.get(key, "")).strip()
     if not text:
         raise ActorStopped(request.actor.name, "it gave no answer")

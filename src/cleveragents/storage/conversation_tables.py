@@ -56,7 +56,7 @@ conversations = Table(
 Index("ix_conversations_project", conversations.c.project)
 
 # `author`: the user of a server who sent it; NULL for the owner of the machine. `first_output`: the number of
-# the last piece of output before the turn.
+# the last piece of output before the turn. `remedies`: those of the error, as JSON; NULL without an error.
 conversation_turns = Table(
     "conversation_turns",
     METADATA,
@@ -71,6 +71,7 @@ conversation_turns = Table(
     Column("first_output", Integer, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
+    Column("remedies", Text),
 )
 
 

@@ -45,7 +45,7 @@ T = TypeVar("T")
 Item = TypeVar("Item")
 CommitListener = Callable[[Sequence[DomainEvent]], object]
 
-REVISIONS = tuple(f"{number:04}" for number in range(1, 19))
+REVISIONS = tuple(f"{number:04}" for number in range(1, 20))
 """All revisions that this version knows, oldest first: the names of the files in `migrations/versions`."""
 HEAD = REVISIONS[-1]
 _MIGRATIONS = Path(__file__).parent / "migrations"

@@ -411,6 +411,62 @@ def test_a_budget_bounds_the_turns(client: Client, model: str) -> None:
     wait_until(lambda: client.conversations.get(talk).state is TurnState.FAILED)
 
 
+def test_a_person_raises_a_spent_budget_and_continues_the_turn(
+    client: Client, client_of: ClientOf, model: str
+) -> None:
+    talks = client.conversations
+    talk = begun(client, model, limits=Limits(steps=1))
+    asked(client, talk, "hello")
+    failed = asked(client, talk, "hello again")
+    assert failed.state is TurnState.FAILED
+    (remedy,) = failed.remedies
+    assert (remedy.action, remedy.plan) == ("session.budget", None)
+    assert remedy.options == {"session": talk, "limits.steps": 2}
+    fork = talks.fork(talk).id
+    assert [one.remedies for one in talks.turns(fork).items] == [(), ()], "they name the source"
+    talks.resume(talk)
+    assert talks.wait(talk, timeout=60).remedies == (remedy,)
+    raised = talks.raise_budget(talk, Limits(steps=2))
+    assert (raised.limits.steps, raised.limits.tokens, raised.model_calls) == (2, None, 1)
+    talks.resume(talk)
+    turn = talks.wait(talk, timeout=60)
+    assert (turn.number, turn.state, turn.answer) == (2, TurnState.ANSWERED, "Hello.")
+    assert (turn.error, turn.remedies) == (None, ())
+    assert talks.get(talk).model_calls == 2
+    for limits in (Limits(), Limits(steps=1)):
+        with pytest.raises(RequestRefused):
+            talks.raise_budget(talk, limits)
+    with pytest.raises(NotAllowed):
+        client_of("viewer").conversations.raise_budget(talk, Limits(steps=9))
+    with pytest.raises(UnknownConversation):
+        talks.raise_budget("nothing", Limits(steps=9))
+    assert talks.get(talk).limits.steps == 2
+
+
+def test_a_budget_is_raised_while_a_turn_runs(client: Client, model: str) -> None:
+    talks = client.conversations
+    talk = begun(client, model, limits=Limits(tokens=900_000, steps=1))
+    talks.send(talk, "hang")
+    next(iter(talks.watch(talk)))  # the model is called
+    raised = talks.raise_budget(talk, Limits(steps=2))
+    assert (raised.state, raised.limits.steps, raised.limits.tokens) == (TurnState.RUNNING, 2, 900_000)
+    talks.stop(talk)
+    talks.wait(talk, timeout=60)
+    assert talks.get(talk).model_calls == 1, "the running call is still counted"
+    assert asked(client, talk, "hello").state is TurnState.ANSWERED
+
+
+def test_a_plan_that_exceeds_the_budget_of_the_session_names_the_limit(client: Client, model: str) -> None:
+    talk = begun(client, model, limits=Limits(steps=9))
+    assert len(asked(client, talk, "/plan paint the shed").plans) == 1
+    refused = asked(client, talk, "/plan paint the door")
+    assert (refused.state, refused.plans) == (TurnState.FAILED, ())
+    assert [one.options for one in refused.remedies] == [{"session": talk, "limits.steps": None}]
+    client.conversations.raise_budget(talk, Limits(steps=18))
+    client.conversations.resume(talk)
+    assert len(client.conversations.wait(talk, timeout=60).plans) == 1
+
+
 def test_a_name_of_another_project_is_not_the_repository_of_the_session(
     server: PlanServer, client_of: ClientOf, foreign: str, model: str
 ) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cleveragents.cli.render.remedies import command_line, remedy_lines, step_pairs
-from cleveragents.core.errors import Remedy
+from cleveragents.cli.render.remedies import command_line, prompt_lines, remedy_lines, step_pairs
+from cleveragents.core.errors import OptionValue, Remedy
 
 SERVER = "agents --server https://agents.example"
 
@@ -40,6 +40,10 @@ SERVER = "agents --server https://agents.example"
             "agents config set models.default PROVIDER/NAME",
         ),
         (Remedy("config.set", options={"key": "a.b", "value": None}), "agents config set a.b VALUE"),
+        (
+            Remedy("session.budget", options={"session": "01A", "limits.usd": 0.5}),
+            "agents session budget --max-usd 0.50 01A",
+        ),
         (Remedy("gc", options={"older_than": "7d"}), "agents gc --older-than 7d"),
         (Remedy("mcp.add", options={"isolated": False}), "agents mcp add --not-isolated"),
     ],
@@ -55,6 +59,25 @@ def test_remedies_for_a_server_use_its_prefix() -> None:
         f"  List the plans: {SERVER} plan list",
         "  Check this machine: agents doctor",
         f"  {SERVER} trust --resource shop",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "typed"),
+    [
+        ({"limits.usd": 0.5}, "0.50"),
+        ({"limits.usd": None}, "USD"),
+        ({"limits.tokens": 3500}, "3500 tokens"),
+        ({"limits.steps": 2}, "2 steps"),
+        ({"limits.seconds": 120.0}, "2m time"),
+    ],
+)
+def test_the_prompt_of_a_session_raises_its_budget(options: dict[str, OptionValue], typed: str) -> None:
+    raised = Remedy("session.budget", options={"session": "01A", **options}, text="Raise the limit")
+    other = Remedy("plan.list", text="List the plans")
+    assert prompt_lines([raised, other], SERVER) == [
+        f"  Raise the limit: /budget {typed}",
+        f"  List the plans: {SERVER} plan list",
     ]
 
 

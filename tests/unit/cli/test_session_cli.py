@@ -11,6 +11,7 @@ import pytest
 
 from tests.attached_files import PDF, PNG
 from tests.cli_bench import Agents, command_line, paint_shop, use_home
+from tests.small_model import small_default_model
 
 RULES = [
     {"when": {"user": "person:\\s+fail"}, "reply": {"fault": {"status": 401, "message": "no such key"}}},
@@ -139,6 +140,43 @@ def test_a_failed_question_says_why(agents: Agents) -> None:
     assert (ended.code, ended.out) == (1, "")
     assert "not answered" in ended.err
     assert "agents session resume" in ended.err
+
+
+def test_a_spent_budget_is_raised_and_the_question_answered(agents: Agents) -> None:
+    ended = agents("ask", "colour", "--max-steps", "1")
+    (talk,) = [one["id"] for one in json.loads(agents("session", "list", "--format", "json").out)]
+    assert ended.code == 1
+    remedies = f"  Raise the limit: agents session budget --max-steps 2 {talk}\n"
+    assert f"{remedies}  try again: agents session resume {talk}\n" in ended.err
+    assert "1 of 1" in agents("session", "budget", talk).out
+    raised = agents("session", "budget", "--max-steps", "2", talk, "--format", "json")
+    assert json.loads(raised.out)["limits"]["steps"] == 2
+    lower = agents("session", "budget", talk, "--max-steps", "1")
+    assert (lower.code, "cannot be lowered" in lower.err) == (2, True)
+    assert "In `src/paint.py:1`." in agents("session", "resume", talk, typed="\n").out
+
+
+def test_a_session_raises_its_budget_line_by_line(agents: Agents) -> None:
+    lines = ("colour", "/budget", "/budget x", "/budget 5 cents", "/budget nan", "/budget 2 steps", "")
+    ended = agents("session", "start", "--max-steps", "1", typed="".join(f"{line}\n" for line in lines))
+    assert "  Raise the limit: /budget 2 steps\n  Send an empty line to continue the turn.\n" in ended.err
+    assert "model calls  1 of 1\n" in ended.err
+    for problem in ("'x' is not a valid float", "unknown unit 'cents'", "'nan' is not a number"):
+        assert problem in ended.err
+    assert "model calls  1 of 2\n" in ended.err
+    assert "In `src/paint.py:1`." in ended.out
+
+
+def test_a_session_says_that_a_model_without_tools_starts_no_plans(
+    agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hint = "this model starts and changes no plans by itself"
+    assert hint not in agents("session", "start", piped="hello\n").err
+    with small_default_model(tmp_path, monkeypatch):
+        ended = agents("session", "start", typed="Paint the shed.\nNow use red.\n")
+        assert (ended.code, ended.out.count("It is blue."), ended.err.count(hint)) == (0, 2, 1)
+        assert "  /plan GOAL  start a plan\n  agents plan correct PLAN --append --guidance TEXT" in ended.err
+        assert agents("session", "start", piped="hello\n").err.count(hint) == 1
 
 
 def test_lines_of_a_pipe_are_messages(agents: Agents) -> None:

@@ -68,6 +68,7 @@ READERS: dict[str, list[tuple[str, ...]]] = {
     "session resume": [("{session}",), (EVIL_LINE,)],
     "session fork": [("{session}",), (EVIL_LINE,)],
     "session rename": [("{session}", EVIL_LINE), (EVIL_LINE, "title")],
+    "session budget": [("{session}",), ("{session}", "--max-steps", "9"), (EVIL_LINE,)],
     "session compact": [("{session}",), (EVIL_LINE,)],
     "session delete": [("{session}",), (EVIL_LINE,)],
     "context": [("EVIL colour", "--explain"), ("colour", "--files"), ("colour", "--format", "json")],

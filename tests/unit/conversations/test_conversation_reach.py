@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cleveragents.access.model.project import ResourceKind
 from cleveragents.access.model.user import Role, TokenKind
 from cleveragents.api.access import Access
 from cleveragents.api.client import LocalClient
@@ -20,9 +21,10 @@ from cleveragents.api.plans.views import PlanView
 from cleveragents.conversations.model import NewConversation, NewTurn, TurnState
 from cleveragents.core.errors import RequestRefused, UnknownUser
 from cleveragents.storage.idempotency import IdempotencyClaim
+from tests.cli_bench import paint_shop
 from tests.server_plan_bench import PlanServer, plan_server
 
-ALLOWED = {"create", "correct", "revise", "get", "summary"}
+ALLOWED = {"create", "correct", "revise", "get", "summary", "diff"}
 """The methods of `Plans` that a conversation uses."""
 NEEDS_A_PERSON = {"approve", "deny", "answer", "apply", "submit_apply", "undo", "discard", "delete", "cancel"}
 NEEDS_A_PERSON |= {"raise_budget", "review", "publish", "rollback", "resolve", "submit_undo", "resume"}
@@ -96,6 +98,7 @@ def test_no_tool_of_a_conversation_needs_a_person(server: PlanServer) -> None:
         call("start_plan", goal="paint the shed"),
         call("list_plans"),
         call("show_plan", plan="nothing"),
+        call("show_plan", plan="nothing", diff=True),
         call("correct_plan", plan="nothing", message="m"),
     ]
     model = server.script(refused, {"turns": [*calls, *reads, {"text": "I could not."}]})
@@ -135,6 +138,54 @@ def test_a_conversation_corrects_only_its_own_plans(server: PlanServer) -> None:
     (turn,), called = talked(server, model, "Correct the other plan.")
     assert (turn.answer, turn.plans) == ("It is not mine.", ())
     assert not called & {"correct", "revise"}
+
+
+SETS_SECRET = "s=ghp_; for i in 1 2 3 4 5 6 7 8 9; do s=${s}a1''B2; done"
+"""A shell command that sets `s` to a token of GitHub."""
+
+
+def test_the_assistant_explains_the_changed_lines_of_a_plan_and_sees_no_secret(
+    server: PlanServer, tmp_path: Path
+) -> None:
+    files = "echo painted > shed.txt; echo key = $s > key.txt; yes $s | head -1000 > keys.txt"
+    script = f"{SETS_SECRET}; {files}; seq 4500 > numbers.txt"
+    made = server.rested(server.command(script, apply="review"))
+    container = server.bench.container
+    place = ResourceKind.DIRECTORY, str(paint_shop(tmp_path / "other"))
+    container.projects.add_resource("other", "team", *place, now=container.clock.now())
+    hidden = server.rested(server.command("echo painted > shed.txt", resource="other", apply="review"))
+
+    def asks(text: str, **arguments: object) -> dict[str, object]:
+        return {"when": {"user": f"person:\\s+{text}", "turn": 0}, "reply": call("show_plan", **arguments)}
+
+    def sees(answer: str, text: str) -> dict[str, object]:
+        return {"when": {"tool": "show_plan", "answer": answer}, "reply": {"text": text}}
+
+    model = server.script(
+        sees("a1B2", "A secret."),
+        sees("does not change nothing.txt", "It does not change it."),
+        sees("there is no plan", "There is no such plan."),
+        sees("(?s)b/key.txt.*\\+key = \\*\\*\\*.*characters omitted", "Everything, but the middle."),
+        sees("(?s)\\A(?!.*b/key.txt).*b/shed.txt\\n@@ .* @@\\n\\+painted\\Z", "The shed is painted."),
+        sees("(?s)\\A(?!.*@@).*shed.txt \\(created", "The names of the files."),
+        asks("Which", plan=made["id"]),
+        asks("All", plan=made["id"], diff=True),
+        asks("Shed", plan=made["id"], path="shed.txt"),
+        asks("Keys", plan=made["id"], path="keys.txt"),
+        asks("Nothing", plan=made["id"], path="nothing.txt"),
+        asks("Hidden", plan=hidden["id"], path="shed.txt"),
+        {"reply": {"text": "Something else."}},
+    )
+    turns, called = talked(server, model, "Which?", "All?", "Shed?", "Keys?", "Nothing?", "Hidden?")
+    assert [turn.answer for turn in turns] == [
+        "The names of the files.",
+        "Everything, but the middle.",
+        "The shed is painted.",
+        "Something else.",
+        "It does not change it.",
+        "There is no such plan.",
+    ]
+    assert called == {"get", "diff"}
 
 
 def test_a_failed_plan_keeps_its_share_of_the_budget(server: PlanServer) -> None:

@@ -59,5 +59,5 @@ def test_a_link_survives_its_request() -> None:
 def test_a_plan_gets_what_the_budget_leaves() -> None:
     limits = BudgetLimits(picodollars=None, tokens=1000, steps=10)
     assert left_for_plan(limits, (0, 100, 1), [(5, 300, 2)]) == BudgetLimits(None, 600, 7)
-    assert left_for_plan(limits, (0, 100, 1), [(5, 900, 2)]) is None
+    assert left_for_plan(limits, (0, 100, 1), [(5, 900, 2)]) == "tokens"
     assert left_for_plan(BudgetLimits(), (9, 9, 9), []) == BudgetLimits()

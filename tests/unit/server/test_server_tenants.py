@@ -111,6 +111,7 @@ ROUTES: dict[str, Where] = {
     "stopTurn": "operator",
     "forkConversation": "operator",
     "renameConversation": "operator",
+    "raiseConversationBudget": "operator",
     "compactConversation": "operator",
     "getConversationFile": "operator",
     "deleteConversation": "operator",

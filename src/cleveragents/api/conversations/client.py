@@ -13,6 +13,7 @@ from cleveragents.api.plans.request import Limits
 from cleveragents.api.plans.views import LimitsView
 from cleveragents.api.views import Page, shown, view
 from cleveragents.conversations.model import TurnState
+from cleveragents.core.errors import Remedy
 from cleveragents.models.model.attachment import Attachment, MediaType
 
 __all__ = [
@@ -107,6 +108,7 @@ class TurnView:
     created: datetime = shown(examples=[_MOMENT])
     ended: datetime | None = shown(examples=[_MOMENT])
     attachments: tuple[AttachmentView, ...] = shown("the files of the question", default=(), examples=[[]])
+    remedies: tuple[Remedy, ...] = shown("how to fix the error", default=(), examples=[[]])
 
 
 @view
@@ -229,6 +231,13 @@ class Conversations(Protocol):
 
     def rename(self, conversation_id: str, title: str) -> ConversationView:
         """Change the title, also while a turn runs. Raises `RequestRefused` for an empty title."""
+
+    def raise_budget(self, conversation_id: str, limits: Limits) -> ConversationView:
+        """Raise limits of the conversation, also while a turn runs. A limit is a total, and a limit of None
+        stays. A turn that failed because of the budget is continued with `resume`.
+
+        Raises `RequestRefused` without a limit, and for one below the present limit; `PriceUnknown`.
+        """
 
     def compact(self, conversation_id: str) -> ConversationView:
         """Summarise all but the recent turns for later prompts, with one model call. The turns stay readable,

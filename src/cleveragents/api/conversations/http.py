@@ -20,6 +20,7 @@ from cleveragents.models.model.attachment import Attachment, ensure_attachable
 
 if TYPE_CHECKING:
     from cleveragents.api.event_stream import StreamFrame
+    from cleveragents.api.plans.request import Limits
     from cleveragents.api.transport import HttpTransport
 
 __all__ = ["HttpConversations"]
@@ -122,6 +123,9 @@ class HttpConversations:
 
     def rename(self, conversation_id: str, title: str) -> ConversationView:
         return view_of(ConversationView, self._http.patch(_path(conversation_id), {"title": title}))
+
+    def raise_budget(self, conversation_id: str, limits: Limits) -> ConversationView:
+        return view_of(ConversationView, self._http.post(_path(conversation_id, "budget"), limits.body()))
 
     def compact(self, conversation_id: str) -> ConversationView:
         return view_of(ConversationView, self._http.post(_path(conversation_id, "compact")))

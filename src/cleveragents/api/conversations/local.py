@@ -44,6 +44,7 @@ from cleveragents.core.errors import (
     ConfigurationError,
     ConversationBusy,
     OutsideSandbox,
+    PriceUnknown,
     Remedy,
     RequestRefused,
     ToolRefused,
@@ -52,7 +53,7 @@ from cleveragents.core.errors import (
 from cleveragents.core.policy import profile
 from cleveragents.core.text.redaction import redact_content_text, redact_text
 from cleveragents.models.model.attachment import Attachment, ensure_attachable
-from cleveragents.models.model.budget import PICODOLLARS
+from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits
 from cleveragents.models.ports import ToolCallMode
 from cleveragents.storage.columns import kept_text
 
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from cleveragents.actors.model.actor import Progress
     from cleveragents.api.access import Access
     from cleveragents.api.plans.local import LocalPlans
+    from cleveragents.api.plans.request import Limits
     from cleveragents.app.conversation_parts import ConversationParts
     from cleveragents.conversations.running_turns import TurnWork
     from cleveragents.conversations.turn import TurnEnvironment
@@ -109,12 +111,8 @@ class LocalConversations:
         model = request.model or self._container.settings.models.default
         if not model:
             raise _no_model()
-        facts = self._container.models.facts(model)
         limits = request.limits.counted()
-        if limits.picodollars is not None and facts.price is None:  # guard: refused before the start
-            from cleveragents.core.errors import PriceUnknown
-
-            raise PriceUnknown(model)
+        self._ensure_priced(model, limits)
         if request.profile is not None:
             profile(request.profile)
         chosen = replace(self._place(request), model=request.model, profile=request.profile)
@@ -276,6 +274,14 @@ class LocalConversations:
             raise RequestRefused("the title is empty", "title")
         return self._view(self._parts.store.rename(found.id, shown))
 
+    def raise_budget(self, conversation_id: str, limits: Limits) -> ConversationView:
+        found, counted = self._operated(conversation_id), limits.counted()
+        if counted == BudgetLimits():
+            raise RequestRefused("missing limit: pass usd, tokens, steps or seconds")
+        self._ensure_priced(found.model or self._container.settings.models.default, counted)
+        now = self._container.clock.now()
+        return self._view(self._parts.store.raise_limits(found.id, counted, now=now))
+
     def compact(self, conversation_id: str) -> ConversationView:
         found = self._operated(conversation_id)
         root = self._ready(found)
@@ -313,6 +319,12 @@ class LocalConversations:
         from cleveragents.sandboxes.resources import find_resource
 
         return NewConversation(DEFAULT_PROJECT, str(find_resource(directory)[0]))
+
+    def _ensure_priced(self, model: str, limits: BudgetLimits) -> None:
+        """Raise `UnknownModel`; `PriceUnknown` if money is limited and the price of the model is unknown."""
+        priced = not model or self._container.models.facts(model).price is not None
+        if limits.picodollars is not None and not priced:  # guard: refused before the start
+            raise PriceUnknown(model)
 
     def _ready(self, conversation: Conversation) -> Path:
         """Return the directory of the repository after checking that a turn could run."""
@@ -473,6 +485,7 @@ class LocalConversations:
                 AttachmentView(name=one.name, media_type=one.media_type, bytes=one.bytes)
                 for one in turn.attachments
             ),
+            remedies=turn.remedies,
         )
 
     def _view(self, conversation: Conversation) -> ConversationView:

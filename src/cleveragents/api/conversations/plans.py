@@ -1,22 +1,26 @@
 """The plans of a conversation, for its tools. They use the client of the acting user.
 
-Only these methods of `Plans` are used: `create`, `correct`, `revise`, `get` and `summary`. The result of a
-plan that a conversation starts always waits for a person, even if the profile allows `apply`.
+Only these methods of `Plans` are used: `create`, `correct`, `revise`, `get`, `summary` and `diff`. The result
+of a plan that a conversation starts always waits for a person, even if the profile allows `apply`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from cleveragents.actors.model.actor import Progress, ProgressKind
+from cleveragents.api.plans.budget import present_limits
 from cleveragents.api.plans.details import shown_resource
 from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.conversations.model import PlanLink
 from cleveragents.conversations.plan_tools import PlanNote
-from cleveragents.core.errors import NotAllowed, ToolRefused, UnknownPlan
+from cleveragents.core.errors import ConversationBudgetExhausted, NotAllowed, ToolRefused, UnknownPlan
+from cleveragents.core.text.redaction import redact_content_text
 from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits
+from cleveragents.tools.tool_results import cut
 
 if TYPE_CHECKING:
     from cleveragents.api.plans.local import LocalPlans
@@ -28,12 +32,13 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalConversationPlans", "left_for_plan"]
 
-_START, _CORRECT = "start_plan", "correct_plan"
+_START, _CORRECT, _SHOW = "start_plan", "correct_plan", "show_plan"
 _MOST_READ = 200
 _MOST_LISTED = 50
 _MOST_ENDED = 20
 _MOST_FILES = 40
 _MOST_CHARACTERS = 4_000
+_MOST_DIFF = 20_000
 
 
 class LocalConversationPlans:
@@ -83,11 +88,18 @@ class LocalConversationPlans:
         return found[:_MOST_LISTED]
 
     def show(self, plan_id: str) -> PlanNote:
-        view = self._plans_now().get(plan_id)
-        ours = (self._held.project, shown_resource(self._held.resource))
-        if (view.project, view.resource) != ours:  # guard: a session is about one repository
-            raise UnknownPlan(plan_id)
-        return _note(view)
+        return _note(self._in_repository(plan_id))
+
+    def diff(self, plan_id: str, path: str | None) -> str:
+        view = self._in_repository(plan_id)
+        found = self._plans_now().diff(view.id)
+        files = [file for file in found.files if file.accepted and path in (None, file.path)]
+        if path is not None and not files:
+            raise ToolRefused(_SHOW, f"plan {view.id} does not change {path}")
+        kept = [replace(file, hunks=tuple(one for one in file.hunks if one.accepted)) for file in files]
+        note = ["… more files or lines are left out …"] if found.truncated else []
+        # guard: masked before the cut, which could leave a part of a secret
+        return cut(redact_content_text("\n".join([*map(str, kept), *note])), _MOST_DIFF)
 
     def correct(self, plan_id: str, message: str, *, step: str) -> PlanNote:
         plans = self._plans_now()
@@ -98,6 +110,13 @@ class LocalConversationPlans:
         if claim.made is None and "revise" in view.can:
             return self._heard(_CORRECT, plans.revise(view.id, message, claim=claim))
         return self._heard(_CORRECT, plans.correct(view.id, message, claim=claim))
+
+    def _in_repository(self, plan_id: str) -> PlanView:
+        view = self._plans_now().get(plan_id)
+        ours = (self._held.project, shown_resource(self._held.resource))
+        if (view.project, view.resource) != ours:  # guard: a session is about one repository
+            raise UnknownPlan(plan_id)
+        return view
 
     def _heard(self, tool: str, view: PlanView) -> PlanNote:
         self._told(Progress(ProgressKind.PLAN, "", tool, view.id))
@@ -126,14 +145,17 @@ class LocalConversationPlans:
 
     def _limits(self) -> Limits:
         """Return the limits of one more plan, from the remaining budget of the conversation. Raises
-        `ToolRefused`.
+        `ConversationBudgetExhausted`.
         """
-        budgets = self._container.plan_parts.actor_parts.budgets
+        parts = self._container.plan_parts
+        budgets = parts.actor_parts.budgets
         own = budgets.view(self._held.id)
         taken = []
         for plan_id in dict.fromkeys(self._started()):  # all of them, also those out of reach of the user
-            state = budgets.view(plan_id)
-            taken.append((state.limits, state.spent, self._is_final(plan_id)))
+            final = self._is_final(plan_id)
+            # A plan has a budget from its first model call on, and its requested limits before.
+            limits = BudgetLimits() if final else present_limits(parts, parts.plans.get(plan_id))
+            taken.append((limits, budgets.view(plan_id).spent, final))
         left = left_for_plan(
             own.limits,
             (own.spent.picodollars, own.spent.tokens, own.spent.steps),
@@ -144,8 +166,8 @@ class LocalConversationPlans:
                 for limits, spent, final in taken
             ],
         )
-        if left is None:
-            raise ToolRefused(_START, "the budget of the session has nothing left for a plan")
+        if isinstance(left, str):
+            raise ConversationBudgetExhausted(self._held.id, "nothing is left for another plan", left)
         return Limits(
             usd=None if left.picodollars is None else left.picodollars / PICODOLLARS,
             tokens=left.tokens,
@@ -161,20 +183,20 @@ _ENDED = _FINAL | {"unchanged", "merged"}
 
 def left_for_plan(
     limits: BudgetLimits, own: tuple[int, int, int], plans: Sequence[tuple[int, int, int]]
-) -> BudgetLimits | None:
+) -> BudgetLimits | str:
     """Return the limits of one more plan: the limits of the conversation, minus the spending of its turns and
-    the spending or limits of its plans. The amounts are picodollars, tokens and steps. None if nothing is
-    left.
+    the spending or limits of its plans. The amounts are picodollars, tokens and steps. If nothing
+    is left, return the name of the limit: `usd`, `tokens` or `steps`.
     """
-    most = (limits.picodollars, limits.tokens, limits.steps)
+    most = {"usd": limits.picodollars, "tokens": limits.tokens, "steps": limits.steps}
     left: list[int | None] = []
-    for number, limit in enumerate(most):
+    for number, (name, limit) in enumerate(most.items()):
         if limit is None:
             left.append(None)
             continue
         rest = limit - own[number] - sum(amounts[number] for amounts in plans)
         if rest <= 0:
-            return None
+            return name
         left.append(rest)
     return BudgetLimits(*left)
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cleveragents.core.errors import RequestRefused
-from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits, Spend
+from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits, Spend, lowered_limit
 from cleveragents.models.model.conversation import Usage
 from cleveragents.plans.family import below, spend_of
 
@@ -34,7 +34,6 @@ __all__ = [
 
 
 _LEAST_MORE_SECONDS = 60
-_NAMES = {"usd": "picodollars", "tokens": "tokens", "steps": "steps", "seconds": "seconds"}
 
 
 def limits_of(
@@ -103,15 +102,11 @@ def present_limits(parts: PlanParts, plan: Plan) -> BudgetLimits:
 
 
 def _ensure_raised(parts: PlanParts, plan: Plan, limits: BudgetLimits) -> None:
-    present = present_limits(parts, plan)
-    told = limits_in_usd(present)
-    for field, name in _NAMES.items():
-        new, old = getattr(limits, name), getattr(present, name)
-        if None not in (new, old) and new < old:
-            problem = (
-                f"a limit is a total and cannot be lowered: plan {plan.id} already has {told[field]} {field}"
-            )
-            raise RequestRefused(problem, f"limits.{field}")
+    lowered = lowered_limit(present_limits(parts, plan), limits)
+    if lowered is not None:
+        field, present = lowered
+        problem = f"a limit is a total and cannot be lowered: plan {plan.id} already has {present} {field}"
+        raise RequestRefused(problem, f"limits.{field}")
 
 
 def _is_resumable(parts: PlanParts, plan: Plan) -> bool:

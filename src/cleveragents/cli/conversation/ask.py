@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +15,9 @@ from cleveragents.cli.session import Session, pass_session
 from cleveragents.conversations.model import TurnState
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.models.model.budget import BudgetLimits
+
+if TYPE_CHECKING:
+    from cleveragents.api.conversations.client import TurnView
 
 __all__ = ["ask"]
 
@@ -97,8 +101,18 @@ def ask(
     elif turn.state is TurnState.ANSWERED:
         output.markdown(turn.answer)
     if turn.state is not TurnState.ANSWERED:
-        from cleveragents.cli.failure import say_error
-
-        say_error(f"the question was not answered: {turn.error or turn.state.value}")
-        progress(f"  try again: agents session resume {turn.conversation_id}")
+        _say_unanswered(session, turn)
         raise click.exceptions.Exit(1)
+
+
+def _say_unanswered(session: Session, turn: TurnView) -> None:
+    """Print why a question was not answered, and what to do."""
+    from cleveragents.cli.failure import say_error
+    from cleveragents.cli.render.remedies import remedy_lines
+    from cleveragents.cli.servers import prefix_of
+
+    prefix = prefix_of(session)
+    say_error(f"the question was not answered: {turn.error or turn.state.value}")
+    for line in remedy_lines(turn.remedies, prefix):
+        progress(line)
+    progress(f"  try again: {prefix} session resume {turn.conversation_id}")

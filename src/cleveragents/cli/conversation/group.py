@@ -17,6 +17,7 @@ _COMMANDS = {
     "resume": (f"{_HERE}.line_session:resume_session", "Continue a session in this terminal."),
     "fork": (f"{_HERE}.sessions:fork_session", "Copy a session up to a turn."),
     "rename": (f"{_HERE}.sessions:rename_session", "Change the title of a session."),
+    "budget": (f"{_HERE}.sessions:session_budget", "Show or raise the budget of a session."),
     "compact": (f"{_HERE}.sessions:compact_session", "Summarise the old turns of a session."),
     "delete": (f"{_HERE}.sessions:delete_session", "Delete a session; its plans stay."),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from cleveragents.models.model.budget import BudgetLimits
 
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
+    from cleveragents.core.errors import Remedy
     from cleveragents.models.model.attachment import Attachment
 
 __all__ = ["continue_latest", "latest_session", "resume_session", "run_session", "start_session"]
@@ -29,6 +31,7 @@ _HELP = """\
 /plans        list the plans of this session
 /attach FILE  attach an image or a PDF to your next message; without FILE, detach all
 /rename TITLE change the title of this session
+/budget USD   raise the budget; also `50000 tokens`, `20 steps`, `10m time`; alone, show the budget
 /compact      summarise the old turns for later prompts
 /help         show these commands
 /quit         leave the session, as Ctrl-D does
@@ -128,7 +131,10 @@ def run_session(client: Client, session_id: str) -> None:
     if terminal:
         _greet(client, session_id)
     # The terminal that started these plans may have been killed before it gave them a process.
-    run_plans(client, client.conversations.get(session_id).plans, report=False)
+    found = client.conversations.get(session_id)
+    run_plans(client, found.plans, report=False)
+    if not found.calls_tools:
+        _say_limits_of_model()
     attached: list[Attachment] = []
     understood = True
     while True:
@@ -160,6 +166,16 @@ def _greet(client: Client, session_id: str) -> None:
             progress(f"turn {turn.number} was not answered; send an empty line to continue it")
 
 
+def _say_limits_of_model() -> None:
+    """Say what a model that calls no tools does not do."""
+    from cleveragents.cli.servers import prefix_in
+
+    prefix = prefix_in(click.get_current_context())
+    progress("this model starts and changes no plans by itself: it only answers questions")
+    progress("  /plan GOAL  start a plan")
+    progress(f"  {prefix} plan correct PLAN --append --guidance TEXT  change a plan")
+
+
 def _read_line(terminal: bool) -> str | None:
     """Return the next line; None at the end of the input."""
     if not terminal:
@@ -177,8 +193,6 @@ def _answer(client: Client, session_id: str, line: str, terminal: bool, attached
     """Run the command of a line, or send the line with the files that are attached so far and show the
     answer. Return False for an unknown command.
     """
-    from cleveragents.cli.failure import say_error
-
     try:
         if line.startswith("/") and goal_of(line) is None:
             return _command(client, session_id, line, attached)
@@ -193,13 +207,12 @@ def _answer(client: Client, session_id: str, line: str, terminal: bool, attached
     except CleverAgentsError as error:
         if not terminal:  # a script learns of it by the exit code
             raise
-        say_error(str(error))
+        _say_failure(str(error), error.remedies)
     return True
 
 
 def _show(client: Client, session_id: str, terminal: bool) -> None:
     from cleveragents.cli.conversation.follow import follow_turn, run_plans
-    from cleveragents.cli.failure import say_error
 
     try:
         turn = follow_turn(client, session_id, streamed=True)
@@ -209,7 +222,8 @@ def _show(client: Client, session_id: str, terminal: bool) -> None:
         raise
     write("")
     if turn.state is not TurnState.ANSWERED:
-        say_error(turn.error or f"the turn is {turn.state.value}; send an empty line to continue")
+        _say_failure(turn.error or f"the turn is {turn.state.value}", turn.remedies)
+        progress("  Send an empty line to continue the turn.")
     run_plans(client, turn.plans)
     if turn.state is not TurnState.ANSWERED and not terminal:  # a script learns of it by the exit code
         raise click.exceptions.Exit(1)
@@ -231,6 +245,8 @@ def _command(client: Client, session_id: str, line: str, attached: list[Attachme
         _list_plans(client, session_id)
     elif name == "/rename" and argument.strip():
         progress(f"this session is named {client.conversations.rename(session_id, argument).title}")
+    elif name == "/budget":
+        _budget(client, session_id, argument)
     elif line == "/compact":
         found = client.conversations.compact(session_id)
         progress(
@@ -240,6 +256,27 @@ def _command(client: Client, session_id: str, line: str, attached: list[Attachme
         say_error(f"unknown command {name}; /help shows the commands")
         return False
     return True
+
+
+def _budget(client: Client, session_id: str, argument: str) -> None:
+    from cleveragents.cli.conversation.budget import budget_facts, typed_limits
+
+    sessions = client.conversations
+    limits = typed_limits(argument) if argument.strip() else None
+    found = sessions.get(session_id) if limits is None else sessions.raise_budget(session_id, limits)
+    for name, value in budget_facts(found).items():
+        progress(f"{name.ljust(12)} {value}")
+
+
+def _say_failure(message: str, remedies: Sequence[Remedy]) -> None:
+    """Print an error and its remedies."""
+    from cleveragents.cli.failure import say_error
+    from cleveragents.cli.render.remedies import prompt_lines
+    from cleveragents.cli.servers import prefix_in
+
+    say_error(message)
+    for line in prompt_lines(remedies, prefix_in(click.get_current_context())):
+        progress(line)
 
 
 def _list_plans(client: Client, session_id: str) -> None:

@@ -1,4 +1,4 @@
-"""`agents session list|show|fork|rename|compact|delete`: sessions, here or on a server."""
+"""`agents session list|show|fork|rename|budget|compact|delete`: sessions, here or on a server."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.api.views import as_json, every
+from cleveragents.cli.budget_options import budget_options, given_limits
 from cleveragents.cli.output import Output, Styled, ago, format_option, progress, write
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.conversations.model import TurnState
+from cleveragents.models.model.budget import BudgetLimits
 
 if TYPE_CHECKING:
     from cleveragents.api.conversations.client import ConversationView, TurnView
@@ -22,6 +24,7 @@ __all__ = [
     "list_sessions",
     "print_turn",
     "rename_session",
+    "session_budget",
     "show_session",
 ]
 
@@ -108,6 +111,32 @@ def rename_session(session: Session, session_id: str, title: tuple[str, ...]) ->
     """
     found = session.client().conversations.rename(session_id, " ".join(title))
     progress(f"session {found.id} is named {found.title}")
+
+
+@click.command("budget")
+@_session_argument
+@budget_options
+@format_option
+@pass_session
+def session_budget(session: Session, session_id: str, limits: BudgetLimits, output: Output) -> None:
+    """Show the budget of a session, or raise its limits.
+
+    A limit is a total, and can only be raised. --timeout limits each turn. To continue a turn that failed
+    because of the budget, resume the session and send an empty line.
+
+    \b
+    Example:
+      agents session budget 7QX2
+      agents session budget 7QX2 --max-usd 5
+    """
+    from cleveragents.cli.conversation.budget import budget_facts
+
+    conversations = session.client().conversations
+    if limits == BudgetLimits():
+        found = conversations.get(session_id)
+    else:
+        found = conversations.raise_budget(session_id, given_limits(limits))
+    output.record(as_json(found) if output.machine_readable else {"session": found.id, **budget_facts(found)})
 
 
 @click.command("compact")

@@ -17,7 +17,7 @@ from cleveragents.api.format import duration_text, on_one_line
 if TYPE_CHECKING:
     from cleveragents.core.errors import OptionValue, Remedy
 
-__all__ = ["command_line", "remedy_lines", "step_pairs"]
+__all__ = ["command_line", "prompt_lines", "remedy_lines", "step_pairs"]
 
 _SERVED = ("action", "actor", "job", "model", "plan", "policy", "project", "resource", "session", "user")
 """Commands that act on a server; all others act on this machine."""
@@ -35,6 +35,7 @@ _ARGUMENTS = {
     "name": "NAME",
     "path": "PATH",
     "reject": "PATH",
+    "session": "SESSION",
     "target": "TARGET",
     "text": "TEXT",
     "url": "URL",
@@ -76,6 +77,14 @@ _VALUES = {
 }
 """Placeholders for values of settings."""
 
+_PROMPT_UNITS = {
+    "limits.usd": "",
+    "limits.tokens": " tokens",
+    "limits.steps": " steps",
+    "limits.seconds": " time",
+}
+"""Units of limits after `/budget`."""
+
 _TAKES = ("ours", "theirs", "edited")
 _SIDES = "|".join(f"--{side}" for side in _TAKES)
 
@@ -115,6 +124,19 @@ def remedy_lines(remedies: Sequence[Remedy], prefix: str = "agents") -> list[str
     """Return a line for each remedy: its purpose and the command."""
     pairs = step_pairs(remedies, prefix)
     return [f"  {text}: {command}" if text else f"  {command}" for command, text in pairs]
+
+
+def prompt_lines(remedies: Sequence[Remedy], prefix: str = "agents") -> list[str]:
+    """Return the lines of `remedy_lines` for the prompt of a session, where `/budget` raises its limits."""
+    lines: list[str] = []
+    for one in remedies:
+        raised = [name for name in _PROMPT_UNITS if name in one.options]
+        if one.action == "session.budget" and raised and _is_spelt(one):
+            amount = _option(raised[0], one.options[raised[0]])[-1]
+            lines.append(f"  {on_one_line(one.text)}: /budget {amount}{_PROMPT_UNITS[raised[0]]}")
+        else:
+            lines += remedy_lines([one], prefix)
+    return lines
 
 
 def step_pairs(steps: Sequence[Remedy], prefix: str = "agents") -> list[tuple[str, str]]:

@@ -102,8 +102,10 @@ class Home(Screen[None]):
         run_command(self.conversation, "/help")
 
     def action_pause(self) -> None:
-        """Stop the answer, or pause the highlighted plan or the plan of the session that runs."""
-        if self.conversation.stop():
+        """Stop the answer, or pause the highlighted plan or the plan of the session that runs. The next
+        message then goes to the agent of this plan.
+        """
+        if self.conversation.stop() or self.conversation.turn_back():
             return
         plan = self._running_plan()
         if plan is None:
@@ -112,7 +114,11 @@ class Home(Screen[None]):
         pane = self.conversation
 
         def pause() -> None:
-            pane.client.plans.pause(plan.id)
+            paused = pane.client.plans.pause(plan.id)
+            if paused.request.get("limits") is None:  # fixed steps: no agent would read a message
+                pane.say(f"Plan {plan.id} is paused. Open it to resume or cancel it.")
+                return
+            pane.call_later(pane.redirect, plan.id)
             pane.say(f"Plan {plan.id} is paused. Type what to change, or open the plan to resume it.")
 
         pane.work(pause)

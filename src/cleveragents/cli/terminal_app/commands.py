@@ -189,30 +189,39 @@ def _model(pane: ConversationPane, argument: str) -> None:
 
 
 def _budget(pane: ConversationPane, argument: str) -> None:
+    from cleveragents.cli.conversation.budget import budget_facts, typed_limits
+
     known = pane.session
     if known is None:
-        pane.say("The session has spent nothing yet.")
+        if argument:
+            pane.say("There is no session yet. Send a message first.", severity="warning")
+            pane.prompt.restore(f"/budget {argument}")
+        else:
+            pane.say("The session has spent nothing yet.")
         return
 
     def read() -> None:
         view = pane.client.conversations.get(known.id)
-        spent = "unknown" if view.usd is None else f"${view.usd:.4f}"
-        limits = view.limits
+        facts = budget_facts(view).items()
         lines = [
             f"Session {view.id}",
-            f"model calls  {view.model_calls}{_of(limits.steps)}",
-            f"tokens       {view.tokens:,}{_of(limits.tokens)}",
-            f"cost         {spent}{_of(limits.usd)}",
+            *(f"{name.ljust(12)} {fact}" for name, fact in facts),
             "",
+            "/budget USD raises the limit; or `50000 tokens`, `20 steps`, `10m time`.",
             "Plans have budgets of their own: open a plan to see and raise its budget.",
         ]
         pane.call_later(pane.app.push_screen, Information("Budget", "\n".join(lines)))
 
-    pane.work(read)
+    def call() -> None:
+        view = pane.client.conversations.raise_budget(known.id, typed_limits(argument))
+        pane.call_later(pane.know, view)
+        spent = ", ".join(f"{name} {fact}" for name, fact in budget_facts(view).items())
+        pane.say(f"The budget is raised: {spent}. Enter on an empty prompt continues an unfinished turn.")
 
-
-def _of(limit: float | None) -> str:
-    return "" if limit is None else f" of {limit:,}"
+    if argument:
+        pane.work(call, failed=partial(pane.prompt.restore, f"/budget {argument}"))
+    else:
+        pane.work(read)
 
 
 def _context(pane: ConversationPane, argument: str) -> None:
@@ -300,7 +309,7 @@ COMMANDS = (
     PromptCommand("open", "[PLAN]: open a plan that needs you", _open),
     PromptCommand("apply", "[PLAN]: review a result and apply it", _apply),
     PromptCommand("undo", "[PLAN]: open an applied plan to undo it", _undo),
-    PromptCommand("budget", "show what the session has spent", _budget),
+    PromptCommand("budget", "[USD]: show the budget, or raise it", _budget),
     PromptCommand("model", "[NAME]: list models, or start a session with one", _model),
     PromptCommand("context", "QUESTION: find the relevant files", _context),
     PromptCommand("attach", "[FILE]: attach an image or PDF to the next message, or detach all", _attach),

@@ -46,6 +46,12 @@ _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 15.0
 
 
+_NO_TOOLS = (
+    "This model starts and changes no plans by itself: it only answers questions. /plan GOAL starts a plan. "
+    "To change a plan, open it and press c or g."
+)
+
+
 class TurnEnded(Message):
     """A turn of the session ended, and may have started plans."""
 
@@ -62,7 +68,7 @@ class ConversationPane(Vertical):
 
     DEFAULT_CSS: ClassVar[str] = """
     ConversationPane #turns { height: 1fr; }
-    ConversationPane #notice { color: $text-warning; padding: 0 1; }
+    ConversationPane #notice, ConversationPane .hint { color: $text-warning; padding: 0 1; }
     ConversationPane #activity { height: auto; max-height: 2; color: $text-muted; padding: 0 1; }
     """
 
@@ -89,6 +95,7 @@ class ConversationPane(Vertical):
         self._run_plans = run_plans
         self._notice = notice
         self._block: TurnBlock | None = None
+        self._redirected: str | None = None  # the plan that gets the next message
         self._visit = 0  # counts the sessions that were opened or left
         self._pieces: Batches[tuple[TurnBlock, TurnOutputView]] = Batches(self, self._show)
         self._stopped = threading.Event()
@@ -179,7 +186,8 @@ class ConversationPane(Vertical):
 
         self.session, self.running = session, False
         await self._clear()
-        blocks = [TurnBlock(one.question, one.answer, ended_text(one)) for one in turns]
+        await self._hint(session)
+        blocks = [TurnBlock(one.question, one.answer, ended_text(one, self._prefix)) for one in turns]
         if turns and turns[-1].state is TurnState.RUNNING:
             blocks[-1] = TurnBlock(turns[-1].question)
         await self.query_one("#turns").mount_all(blocks)
@@ -194,7 +202,7 @@ class ConversationPane(Vertical):
         await self._clear()
 
     async def _clear(self) -> None:
-        self._block = None
+        self._block = self._redirected = None
         self._visit += 1
         await self.query_one("#turns").remove_children()
         free_removed_widgets()
@@ -204,6 +212,8 @@ class ConversationPane(Vertical):
         event.stop()
         if event.text.startswith(("/", "!")):
             run_command(self, event.text)
+        elif event.text and self._redirected is not None:
+            self._correct(self._redirected, event.text)
         elif event.text or (self.session is not None and not self.running):
             self.send(event.text)
 
@@ -239,6 +249,37 @@ class ConversationPane(Vertical):
 
         self.work(call, failed=failed)
 
+    def redirect(self, plan_id: str | None) -> None:
+        """Send the next message to the agent of a plan; with None, to the assistant."""
+        self._redirected = plan_id
+        goes = f"your next message goes to the agent of plan {plan_id}; Esc: to the assistant"
+        if plan_id is not None or not self.running:
+            self.query_one("#activity", Static).update("" if plan_id is None else goes)
+
+    def turn_back(self) -> bool:
+        """Send the next message to the assistant again, and return whether a plan would have got it."""
+        if self._redirected is None:
+            return False
+        self.redirect(None)
+        self.say("Your next message goes to the assistant.")
+        return True
+
+    def _correct(self, plan_id: str, text: str) -> None:
+        """Send a message to the agent of a plan, as a correction by the user. A text that cannot be sent
+        returns to the prompt.
+        """
+        self.redirect(None)
+
+        def call() -> None:
+            self.client.plans.correct(plan_id, text)
+            self.say(f"Plan {plan_id} continues with your message.")
+
+        def failed() -> None:
+            self.redirect(plan_id)
+            self.prompt.restore(text)
+
+        self.work(call, failed=failed)
+
     def attach(self, files: Sequence[Attachment]) -> None:
         """Add files to the next message, unless they are too many or too large together."""
         from cleveragents.models.model.attachment import ensure_attachable
@@ -262,9 +303,15 @@ class ConversationPane(Vertical):
         if self.session is not None and self.session.id == session.id:
             self.session = session
 
-    def _created(self, visit: int, session: ConversationView) -> None:
-        if visit == self._visit:
+    async def _created(self, visit: int, session: ConversationView) -> None:
+        if visit == self._visit and self.app.is_running:
             self.session = session
+            await self._hint(session)
+
+    async def _hint(self, session: ConversationView) -> None:
+        """Say what the model of a new or opened session does not do."""
+        if not session.calls_tools:
+            await self.query_one("#turns").mount(Static(_NO_TOOLS, classes="hint", markup=False))
 
     async def _begin(self, visit: int, session: ConversationView, turn: TurnView) -> None:
         from cleveragents.cli.terminal_app.turn_block import TurnBlock  # Markdown takes time to load
@@ -324,7 +371,7 @@ class ConversationPane(Vertical):
         await self._pieces.flush()
         if block is not self._block:
             return  # another session was opened meanwhile
-        await block.finish(turn)
+        await block.finish(turn, self._prefix)
         self._rest()
         self.post_message(TurnEnded(turn))
 
@@ -334,7 +381,7 @@ class ConversationPane(Vertical):
 
     def _rest(self) -> None:
         self.running, self._block = False, None
-        self.query_one("#activity", Static).update("")
+        self.redirect(self._redirected)
 
     def stop(self) -> bool:
         """Stop the running turn, and return whether one runs."""

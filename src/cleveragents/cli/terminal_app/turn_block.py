@@ -12,6 +12,7 @@ from textual.containers import Vertical
 from textual.geometry import Size
 from textual.widgets import Markdown, Static
 
+from cleveragents.cli.render.remedies import prompt_lines
 from cleveragents.cli.terminal_app.notices import plain
 from cleveragents.conversations.model import TurnState
 
@@ -99,17 +100,20 @@ class TurnBlock(Vertical):
             await self.mount(self._markdown, after=ended)
             await self._markdown.append(piece[start:])
 
-    async def finish(self, turn: TurnView) -> None:
+    async def finish(self, turn: TurnView, prefix: str) -> None:
         """Show how the turn ended, and the whole answer if none of it was streamed."""
         if turn.answer and not self.answer:
             await self.add(turn.answer)
-        self.query_one(".state", Static).update(Text(plain(ended_text(turn))))
+        self.query_one(".state", Static).update(Text(plain(ended_text(turn, prefix))))
 
 
-def ended_text(turn: TurnView) -> str:
-    """Return how a turn ended and the plans it started; empty for a plain answer."""
+def ended_text(turn: TurnView, prefix: str) -> str:
+    """Return how a turn ended, its remedies and the plans it started; empty for a plain answer. Commands
+    begin with `prefix`.
+    """
     lines = [f"plan {plan_id}" for plan_id in turn.plans]
     if turn.state not in (TurnState.ANSWERED, TurnState.RUNNING):
         why = f": {turn.error}" if turn.error else ""
-        lines.append(f"{turn.state.value}{why}\nEnter on an empty prompt continues; or type a message.")
+        lines += [f"{turn.state.value}{why}", *prompt_lines(turn.remedies, prefix)]
+        lines.append("Enter on an empty prompt continues; or type a message.")
     return "\n".join(lines)

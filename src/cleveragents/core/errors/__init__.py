@@ -80,6 +80,7 @@
     * ApplyRefused
     * CheckFailed
     * BudgetExhausted
+      * ConversationBudgetExhausted
     * ActorStopped
       * AgentFailed
     * SourceChanged
@@ -134,6 +135,7 @@ from cleveragents.core.errors.models import (
     BlockingOnLoop,
     BudgetExhausted,
     ContextTooLong,
+    ConversationBudgetExhausted,
     GraphFailed,
     InvalidActor,
     InvalidCondition,
@@ -288,6 +290,7 @@ __all__ = [
     "ConfigurationError",
     "Conflict",
     "ContextTooLong",
+    "ConversationBudgetExhausted",
     "ConversationBusy",
     "DatabaseFailed",
     "DatabaseUnreachable",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from cleveragents.core.errors.families import Conflict, Fault, InvalidRequest, Unavailable
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors.remedy import OptionValue, Remedy
 
 __all__ = [
     "ActorStopped",
@@ -13,6 +13,7 @@ __all__ = [
     "BlockingOnLoop",
     "BudgetExhausted",
     "ContextTooLong",
+    "ConversationBudgetExhausted",
     "GraphFailed",
     "InvalidActor",
     "InvalidCondition",
@@ -207,6 +208,20 @@ class BudgetExhausted(Conflict):
     def remedies(self) -> tuple[Remedy, ...]:
         options = {f"limits.{self.limit}": self.least}
         return (Remedy("plan.resume", self.plan_id, options, "Raise the limit and resume"),)
+
+
+class ConversationBudgetExhausted(BudgetExhausted):
+    """The next call of a session, or another plan of it, could exceed the budget of the session. `plan_id` is
+    the id of the session.
+    """
+
+    message = "the budget of the session does not allow it: {what}"
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        limit = f"limits.{self.limit}"
+        options: dict[str, OptionValue] = {"session": self.plan_id, limit: self.least}
+        return (Remedy("session.budget", options=options, text="Raise the limit"),)
 
 
 class ActorStopped(Conflict):

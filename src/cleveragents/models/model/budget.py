@@ -19,7 +19,7 @@ from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.records import facts_of, record_of
 from cleveragents.models.model.conversation import Usage
 
-__all__ = ["PICODOLLARS", "BudgetLimits", "Price", "Spend", "dollars", "exceeded"]
+__all__ = ["PICODOLLARS", "BudgetLimits", "Price", "Spend", "dollars", "exceeded", "lowered_limit"]
 
 PICODOLLARS = 10**12
 """Picodollars per dollar."""
@@ -107,3 +107,19 @@ def dollars(picodollars: int) -> str:
     while picodollars * 10**digits < PICODOLLARS:
         digits += 1
     return f"${amount:.{digits}f}"
+
+
+def lowered_limit(present: BudgetLimits, new: BudgetLimits) -> tuple[str, float] | None:
+    """Return the first limit that `new` would lower, as `usd`, `tokens`, `steps` or `seconds`, and its
+    present value; None if there is none. A limit of None in `new` stays.
+    """
+    pairs = (
+        ("usd", present.picodollars, new.picodollars),
+        ("tokens", present.tokens, new.tokens),
+        ("steps", present.steps, new.steps),
+        ("seconds", present.seconds, new.seconds),
+    )
+    for name, old, wanted in pairs:
+        if old is not None and wanted is not None and wanted < old:
+            return name, old / PICODOLLARS if name == "usd" else old
+    return None

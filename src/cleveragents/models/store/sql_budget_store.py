@@ -29,7 +29,15 @@ from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.prepared_statement import PreparedStatement
 from cleveragents.storage.rows import record_in
 
-__all__ = ["AMOUNTS", "BudgetStatements", "SqlBudgetStore", "budget_statements", "limits_of", "open_budget"]
+__all__ = [
+    "AMOUNTS",
+    "BudgetStatements",
+    "SqlBudgetStore",
+    "budget_statements",
+    "limits_of",
+    "open_budget",
+    "raise_budget",
+]
 
 
 _WARN_AT = 0.9
@@ -173,19 +181,9 @@ class SqlBudgetStore:
 
     def raise_limits(self, root_id: str, limits: BudgetLimits, *, now: datetime) -> BudgetState:
         """Set new limits. A limit of None stays unchanged."""
-
-        def unit(connection: Connection) -> BudgetState:
-            row = self._sql.hold(connection, root_id) or _opened(connection, root_id, BudgetLimits())
-            raised = {name: value for name, value in _limits_row(limits).items() if value is not None}
-            if raised:
-                # A new limit gets a new warning.
-                values = {**raised, "warned": ""}
-                connection.execute(update(budgets).where(budgets.c.root_id == root_id).values(values))
-                told = self._event(EventType.BUDGET_RAISED, root_id, now, {"limits": limits.to_json()})
-                append_to_outbox(connection, told)
-            return _view({**row, **raised})
-
-        return self._database.write(unit)
+        return self._database.write(
+            lambda connection: raise_budget(connection, self._identifiers, root_id, limits, now)
+        )
 
     def calls_of(self, plan_id: str) -> Sequence[ModelCall]:
         """Return the calls of a plan in order."""
@@ -244,6 +242,23 @@ def open_budget(
     facts: dict[str, JsonValue] = {"limits": limits.to_json()}
     append_to_outbox(connection, DomainEvent(EventType.BUDGET_OPENED, root_id, identifiers.new(), now, facts))
     return _view(_opened(connection, root_id, limits))
+
+
+def raise_budget(
+    connection: Connection, identifiers: IdentifierSource, root_id: str, limits: BudgetLimits, now: datetime
+) -> BudgetState:
+    """Set new limits, with the event, in the caller's transaction. A limit of None and the spending stay."""
+    held = select(budgets).where(budgets.c.root_id == root_id).with_for_update()
+    row = connection.execute(held).mappings().first() or _opened(connection, root_id, BudgetLimits())
+    raised = {name: value for name, value in _limits_row(limits).items() if value is not None}
+    if raised:
+        # A new limit gets a new warning.
+        values = {**raised, "warned": ""}
+        connection.execute(update(budgets).where(budgets.c.root_id == root_id).values(values))
+        facts: dict[str, JsonValue] = {"limits": limits.to_json()}
+        raising = DomainEvent(EventType.BUDGET_RAISED, root_id, identifiers.new(), now, facts)
+        append_to_outbox(connection, raising)
+    return _view({**row, **raised})
 
 
 def limits_of(connection: Connection, root_id: str) -> BudgetLimits:

@@ -154,6 +154,18 @@ def rename_conversation(
     return client.conversations.rename(conversation_id, body.title)
 
 
+@router.post("/conversations/{conversation_id}/budget", operation_id="raiseConversationBudget")
+def raise_conversation_budget(
+    conversation_id: ConversationId, body: NewLimits, client: ConversationOperator
+) -> ConversationView:
+    """Raise the limits of a conversation, also while a turn runs.
+
+    A limit is a total; one below the current limit is refused. Omitted limits stay. A turn that failed
+    because of the budget can then be resumed.
+    """
+    return client.conversations.raise_budget(conversation_id, body.limits())
+
+
 @router.delete("/conversations/{conversation_id}", status_code=204, operation_id="deleteConversation")
 def delete_conversation(
     conversation_id: ConversationId,

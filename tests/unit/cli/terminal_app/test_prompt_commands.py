@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from io import FileIO, TextIOWrapper
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from cleveragents.api.client import Client, LocalClient
-from cleveragents.api.conversations.client import ConversationRequest
-from cleveragents.api.plans.request import PlanRequest
+from cleveragents.api.conversations.client import ConversationRequest, ConversationView
+from cleveragents.api.plans.detail_views import CorrectionNode
+from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.cli.terminal_app.app import TerminalApp
 from cleveragents.cli.terminal_app.dialogs import ActionDialog, DialogChoice, DialogField, DialogQuestion
 from cleveragents.cli.terminal_app.information import Information
@@ -25,7 +27,8 @@ from cleveragents.models.model.attachment import MOST_ATTACHED_BYTES, MOST_ATTAC
 from cleveragents.plans.model.status import PlanStatus
 from tests.attached_files import PDF, PNG
 from tests.cli_bench import command_line, paint_shop
-from tests.terminal_bench import drive, shop_client, until
+from tests.terminal_bench import drive, shop_client, text_of, until
+from tests.terminal_views import FedEvents, FedSessions, ShownPlans, client_of
 
 RULES = [{"when": {"attached": "image/png"}, "reply": {"text": "A shed."}}, {"reply": {"text": "Hello."}}]
 
@@ -115,6 +118,58 @@ def test_commands_of_a_session(client: Client) -> None:
     drive(client, play)
 
 
+def test_a_spent_budget_is_raised_in_the_prompt(client: Client) -> None:
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        pane = app.home.conversation
+        pane.request = replace(pane.request, limits=Limits(steps=1))
+        await says(pilot, app, "/budget 2", "Send a message first")
+        assert pane.prompt.text == "/budget 2", "nothing typed is lost"
+        for number in (1, 2):
+            await run(pilot, app, "hello")
+            await until(pilot, lambda n=number: len(app.home.query(TurnBlock)) == n and not pane.running)
+        assert "Raise the limit: /budget 2 steps" in text_of(app.screen)
+        await shows(pilot, app, "/budget", "model calls  1 of 1")
+        await says(pilot, app, "/budget two", "is not a valid")
+        await until(pilot, lambda: pane.prompt.text == "/budget two")
+        await says(pilot, app, "/budget 2 steps", "The budget is raised: model calls 1 of 2")
+        await run(pilot, app, "")
+        await until(pilot, lambda: len(app.home.query(TurnBlock)) == 3 and not pane.running)
+        assert [one.answer.strip() for one in app.home.query(TurnBlock)] == ["Hello.", "", "Hello."]
+
+    drive(client, play)
+
+
+class SmallModel(FedSessions):
+    """A session with a model that calls no tools."""
+
+    def get(self, session_id: str) -> ConversationView:
+        return replace(super().get(session_id), calls_tools=False)
+
+
+@pytest.mark.parametrize(("kind", "hints"), [(SmallModel, 1), (FedSessions, 0)])
+def test_a_session_says_once_that_its_model_starts_no_plans(kind: type[FedSessions], hints: int) -> None:
+    sessions = kind()
+
+    def said(app: TerminalApp) -> list[str]:
+        return [str(one.render()) for one in app.home.query(".hint").results(Static)]
+
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        pane = app.home.conversation
+        for number in (1, 2):
+            await run(pilot, app, "Paint the shed.")
+            sessions.queue.put("It is blue.")
+            sessions.queue.put(None)
+            await until(pilot, lambda n=number: len(app.home.query(TurnBlock)) == n and not pane.running)
+            assert ["/plan GOAL starts a plan" in one for one in said(app)] == [True] * hints
+        await run(pilot, app, "/new")
+        await until(pilot, lambda: pane.session is None and not app.home.query(TurnBlock))
+        await run(pilot, app, "/sessions S")
+        await until(pilot, lambda: len(app.home.query(TurnBlock)) == 2)
+        assert len(said(app)) == hints
+
+    drive(client_of(ShownPlans(), FedEvents(), sessions), play)
+
+
 def test_a_picture_goes_with_the_next_message(client: Client, tmp_path: Path) -> None:
     (tmp_path / "shed.png").write_bytes(PNG)
     (tmp_path / "paper.pdf").write_bytes(PDF)
@@ -194,6 +249,48 @@ def test_esc_pauses_the_highlighted_plan(client: Client) -> None:
         await pilot.press("escape")
         await until(pilot, lambda: app.home.board.plans[plan.id].status is PlanStatus.PAUSED)
         assert app.home.conversation.prompt.area.has_focus
+        await until(pilot, lambda: any("Open it to resume" in one.message for one in app._notifications))
+
+    drive(client, play)
+
+
+def corrections(client: Client, plan_id: str) -> list[str]:
+    nodes = client.plans.decisions(plan_id).items
+    return [one.guidance for one in nodes if isinstance(one, CorrectionNode)]
+
+
+def test_a_message_after_esc_corrects_a_plan_that_the_session_did_not_start(client: Client) -> None:
+    plan = client.plans.create(PlanRequest(goal="paint the shed"))
+
+    async def send(pilot: Pilot[None], app: TerminalApp, text: str) -> None:
+        app.home.conversation.prompt.area.load_text(text)
+        await pilot.press("enter")
+
+    async def pause(pilot: Pilot[None], app: TerminalApp) -> None:
+        app.clear_notifications()
+        app.home.board.focus()
+        await pilot.press("escape")
+        await until(pilot, lambda: "goes to the agent of plan" in text_of(app.screen).replace("\n", " "))
+
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        pane = app.home.conversation
+        await until(pilot, lambda: plan.id in app.home.board.plans)
+        await pause(pilot, app)
+        assert client.plans.get(plan.id).status is PlanStatus.PAUSED
+        await send(pilot, app, "use red")
+        await until(pilot, lambda: corrections(client, plan.id) == ["use red"])
+        assert pane.session is None, "the assistant is not asked"
+        await until(pilot, lambda: app.home.board.plans[plan.id].status is PlanStatus.QUEUED)
+        await pause(pilot, app)
+        client.plans.cancel(plan.id)
+        await send(pilot, app, "use blue")
+        await until(pilot, lambda: any(one.severity == "error" for one in app._notifications))
+        await until(pilot, lambda: pane.prompt.text == "use blue")
+        await pilot.press("escape")
+        await until(pilot, lambda: any("to the assistant" in one.message for one in app._notifications))
+        await pilot.press("enter")
+        await until(pilot, lambda: [one.answer.strip() for one in app.home.query(TurnBlock)] == ["Hello."])
+        assert corrections(client, plan.id) == ["use red"]
 
     drive(client, play)
 

@@ -144,6 +144,11 @@ function useActing(talk, reload) {
     remove,
     resume: () => during("resume", () => post(`${path}/resume`)),
     stop: () => during("stop", () => post(`${path}/stop`)),
+    raise: (limits) =>
+      during("budget", async () => {
+        await post(`${path}/budget`, limits);
+        await post(`${path}/resume`);
+      }),
     rename: (title) => during("rename", () => patch(path, { title })),
     compact: () =>
       during("compact", async () => {

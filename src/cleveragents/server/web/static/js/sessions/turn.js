@@ -1,13 +1,14 @@
 // A turn of a session: the question, the steps of the assistant and its answer, as it arrives.
 
-import { html, useMemo } from "../ui.js";
-import { Badge, Button, Icon } from "../components.js";
+import { html, useMemo, useState } from "../ui.js";
+import { Badge, Button, Dialog, Icon, TextField } from "../components.js";
 import { counted, shortId } from "../format.js";
 import { Markdown } from "../plan/markdown.js";
 import { clock } from "../plan/plan_text.js";
 import { entriesOf, stateOf } from "./load.js";
 
 const LONGEST = 300;
+const LIMITS = { usd: "Dollars", tokens: "Tokens", steps: "Model calls", seconds: "Seconds of a turn" };
 
 /** `last`: the last turn, which can be resumed. `choose(plan)` shows a plan beside the conversation. */
 export function Turn({ turn, pieces, last, may, acting, chosen, choose }) {
@@ -79,9 +80,39 @@ function Step({ entry }) {
   </div>`;
 }
 
+/** The limit that a turn needs raised: [name, least value]; undefined if its error is another one. */
+function spentLimit(turn) {
+  const options = turn.remedies.find((one) => one.action === "session.budget")?.options ?? {};
+  return Object.keys(LIMITS)
+    .filter((name) => `limits.${name}` in options)
+    .map((name) => [name, options[`limits.${name}`]])[0];
+}
+
+/** Asks for a higher limit, then continues the turn. */
+function RaiseDialog({ name, least, acting, close }) {
+  const [value, setValue] = useState(String(least ?? ""));
+  const send = async (event) => {
+    event.preventDefault();
+    await acting.raise({ [name]: Number(value) });
+    close();
+  };
+  return html`<${Dialog} title="Raise the limit" onClose=${close}>
+    <form class="form-part" onSubmit=${send}>
+      <${TextField} label=${LIMITS[name]} hint="in total" type="number" min="0" step=${name === "usd" ? "0.01" : "1"} inputmode="decimal"
+        autofocus required value=${value} onInput=${setValue} />
+      <div class="form-actions"><${Button} kind="primary" type="submit" busy=${acting.busy === "budget"}>Raise and resume<//></div>
+    </form>
+  <//>`;
+}
+
 function TurnActions({ turn, last, acting }) {
+  const [raising, setRaising] = useState(false);
   const resumable = last && ["stopped", "interrupted", "failed"].includes(turn.state);
-  return html`${resumable &&
+  const spent = resumable && spentLimit(turn);
+  return html`${spent &&
+    html`<${Button} small icon="edit" disabled=${Boolean(acting.busy)} onClick=${() => setRaising(true)}>Raise limit …<//>`}
+    ${raising && spent && html`<${RaiseDialog} name=${spent[0]} least=${spent[1]} acting=${acting} close=${() => setRaising(false)} />`}
+    ${resumable &&
     html`<${Button} small icon="play" busy=${acting.busy === "resume"} disabled=${Boolean(acting.busy)} onClick=${acting.resume}
       title="Continue the turn; finished calls are not repeated">Resume<//>`}
     <${Button} class="s-fork" small kind="quiet" icon="branch" busy=${acting.busy === `fork ${turn.number}`} disabled=${Boolean(acting.busy)}
