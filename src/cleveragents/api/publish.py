@@ -158,7 +158,8 @@ def publish_directory(
     text = message or commit_message(view)
     commit = parts.apply.commit_apart(plan, text, view.tree, target.confirm)
     row = _row(plan.id, found.url, found.default, name, text)
-    content, earlier = git.content(commit), _published(container, plan.id)
+    content = git.content(commit)
+    earlier = [known.get("commit") for known in parts.plans.published(plan.id)]
     facts: dict[str, JsonValue] = {"branch": name, "remote": found.name}
     if found.existing and content and git.content(found.existing) == content:
         if found.existing not in earlier:  # a process died after its push
@@ -270,26 +271,6 @@ def _record(container: Container, plan: Plan, facts: dict[str, JsonValue]) -> No
         EventType.PLAN_PUBLISHED, plan.id, container.identifiers.new(), container.clock.now(), facts
     )
     container.database.write(lambda connection: append_to_outbox(connection, event))
-
-
-def _published(container: Container, plan_id: str) -> set[str]:
-    """Return the commits that the plan published, from its events."""
-    import json
-
-    from sqlalchemy import select, union_all
-
-    from cleveragents.core.event import EventType
-    from cleveragents.storage.tables import events, outbox
-
-    kind = EventType.PLAN_PUBLISHED.value
-    found = union_all(
-        *(
-            select(table.c.payload).where(table.c.subject == plan_id, table.c.event_type == kind)
-            for table in (outbox, events)
-        )
-    )
-    with container.database.read() as connection:
-        return {str(json.loads(payload).get("commit")) for payload in connection.execute(found).scalars()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -398,8 +398,18 @@ def merge_following_renames(
     apart = sorted(untracked(added)) if added and gone else []
     if apart:  # guard: a file that merely resembles a deleted one is not changed for it
         merge = _merged_apart(repository, (base, ours, theirs), drift, apart)
-        return replace(merge, conflicts=tuple(_hinted(one, hint) for one in merge.conflicts))
-    return _named(repository, replace(merge_trees(repository, base, ours, theirs), drift=drift))
+        merge = replace(merge, conflicts=tuple(_hinted(one, hint) for one in merge.conflicts))
+    else:
+        merge = _named(repository, replace(merge_trees(repository, base, ours, theirs), drift=drift))
+    if merge.conflicts and _is_made(drift, changed_between(repository, base, theirs)):
+        # git may read the same changes on both sides as two renames.
+        return MergeResult(base, ours, theirs, ours, {}, drift=drift)
+    return merge
+
+
+def _is_made(drift: Mapping[str, Difference], wanted: Mapping[str, Difference]) -> bool:
+    """Return whether `ours`, given its changes since the base, already has every wanted change exactly."""
+    return all(path in drift and drift[path].after == change.after for path, change in wanted.items())
 
 
 def _merged_apart(

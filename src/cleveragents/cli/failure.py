@@ -27,6 +27,8 @@ __all__ = ["report", "report_usage", "say_error"]
 
 _NEGATIVE = re.compile(r"-\.?[0-9]")
 _NO_SUCH_NUMBER = re.compile(r" is not (a valid (integer|float)( range)?|in the range \S+)(?=\.?$)")
+_LONGEST_LINE = 2_000
+_ENDS = 300
 
 
 _NO_SUCH_CHOICE = re.compile(r"'([^']*)' is not one of ")
@@ -138,8 +140,17 @@ def say_error(message: str) -> None:
     begins = "error: "
     write(Styled(begins, fg="red", bold=True), err=True, end="")
     for number, line in enumerate(continued(redact_text(message))):
-        for piece in in_lines(printable(line), sys.stderr, taken=0 if number else len(begins)):
+        shown = printable(_shortened(line))
+        for piece in in_lines(shown, sys.stderr, taken=0 if number else len(begins)):
             click.echo(piece, err=True)
+
+
+def _shortened(line: str) -> str:
+    """Return the line without its middle if it is very long: errors quote arguments of any length."""
+    if len(line) <= _LONGEST_LINE:
+        return line
+    left_out = f" … {len(line) - 2 * _ENDS:,} characters … "
+    return line[:_ENDS] + left_out + line[-_ENDS:]
 
 
 def _say_remedies(remedies: Sequence[Remedy], prefix: str) -> None:

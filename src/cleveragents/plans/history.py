@@ -54,7 +54,7 @@ from cleveragents.core.change import (
 from cleveragents.core.errors import NeedsHuman, PlanError, Remedy, SandboxRefused, UnknownCheckpoint
 from cleveragents.core.text.control_characters import shown
 from cleveragents.core.tool import CallState, ToolCall
-from cleveragents.plans.model.correction import RETRY, ROLLBACK, taken_back_of
+from cleveragents.plans.model.correction import RETRY, ROLLBACK, checkpoint_of, taken_back_of
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.strategy import Strategy
 
@@ -100,6 +100,14 @@ class PlanHistory:
     def has_changes(self, plan_id: str) -> bool:
         """Return whether the plan recorded a change, without reading the changes."""
         return any(changeset.length for changeset in self._changesets.of_plan(plan_id))
+
+    def changes_files(self, plan_id: str) -> bool:
+        """Return whether the result changes a file. The changes are read only if a rollback may have reverted
+        all of them.
+        """
+        if not self.has_changes(plan_id):
+            return False
+        return not self._has_rewrites(plan_id) or bool(self.differences(plan_id))
 
     def differences(self, plan_id: str, fold: ChangeFold | None = None) -> Mapping[str, Difference]:
         """Return the total difference from the base. With a `fold`, reads only changes that the fold does not
@@ -202,17 +210,25 @@ class PlanHistory:
         """
         return _with_reverted(self._calls.of_tools(plan_id, _MERGES_AND_REWRITES))
 
-    def is_rolled_back(self, plan: Plan) -> bool:
+    def is_rolled_back(self, plan: Plan, *, since: datetime | None = None) -> bool:
         """Return whether a rollback undid the last calls of a finished plan, so that a resume repeats them.
         A correction undoes calls too, and continues by itself. The calls of a withdrawn revision are not
-        repeated.
+        repeated. With `since`, only a rollback after this time counts.
         """
-        if plan.phase_state not in _FINISHED:
+        if plan.phase_state not in _FINISHED or not self._has_rewrites(plan.id):
             return False
         last = Strategy.from_json(plan.strategy).restored
-        made = [call for call in self.calls(plan.id) if call.step is not None]
+        calls = self.calls(plan.id)
+        made = [call for call in calls if call.step is not None]
         made = [call for call in made if last is None or call.number <= last]
-        return bool(made) and made[-1].state is CallState.REVERTED
+        if not made or made[-1].state is not CallState.REVERTED:
+            return False
+        return since is None or any(_reverts(call, made[-1], since) for call in calls)
+
+    def _has_rewrites(self, plan_id: str) -> bool:
+        """Return whether calls of the plan may be reverted. Does not read other calls, which may have
+        megabytes of output."""
+        return any(call.tool in (RETRY, ROLLBACK) for call in self.merge_calls(plan_id))
 
     def open_calls(self, plan_id: str) -> Sequence[ToolCall]:
         """Return the calls that are running, or were running when their run was interrupted."""
@@ -236,6 +252,12 @@ class PlanHistory:
         if not any(call.number == checkpoint for call in calls):
             raise UnknownCheckpoint(plan_id, str(checkpoint))
         return [call for call in calls if call.number >= checkpoint]
+
+
+def _reverts(call: ToolCall, other: ToolCall, since: datetime) -> bool:
+    """Return whether this call is a rollback after that time that reverted the `other` call."""
+    is_rollback = call.tool == ROLLBACK and call.step is None and call.state is CallState.ENDED
+    return is_rollback and checkpoint_of(call) <= other.number and (call.ended_at or since) > since
 
 
 def _with_reverted(calls: Sequence[ToolCall]) -> Sequence[ToolCall]:

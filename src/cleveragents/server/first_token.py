@@ -22,7 +22,7 @@ _LARGEST = 1024
 
 @dataclass(frozen=True, slots=True)
 class FirstToken:
-    """The file of the first token, and its user.
+    """The file of the first token.
 
     `secret` is the token itself, set only by the call that created the token. Show it once, and only on a
     terminal. `lets_in`: the token in the file is valid.
@@ -31,7 +31,6 @@ class FirstToken:
     file: Path
     secret: str | None
     lets_in: bool
-    user: str | None = None
 
 
 def token_file(state_directory: Path) -> Path:
@@ -66,7 +65,7 @@ def ensure_first_token(container: Container) -> FirstToken:
     if not _write(file, secret):  # another server started at the same time
         container.users.revoke(token.id, now=now)
         return _kept(container, file)
-    return FirstToken(file, secret, lets_in=True, user=name)
+    return FirstToken(file, secret, lets_in=True)
 
 
 def adopt_token(container: Container, file: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.core.errors import ApplyRefused
+from cleveragents.apply.ports import CommitRequest
+from cleveragents.core.errors import ApplyConflict, ApplyRefused
 from tests.apply_bench import Edit, Link, Program, World, git, snapshot, world_at, write
 
 Build = Callable[..., World]
@@ -166,6 +167,33 @@ def test_undo_is_refused_before_an_apply_and_after_an_undo(build: Build) -> None
     world.undo("p")
     with pytest.raises(ApplyRefused, match="the plan has no apply to undo"):
         world.undo("p")
+
+
+@pytest.mark.parametrize("way", ["repository", "directory", "commit"])
+@pytest.mark.parametrize("case", CASES)
+def test_files_that_the_user_restored_count_as_undone(build: Build, case: str, way: str) -> None:
+    files, edits = CASES[case]
+    world = build(files, repository=way != "directory")
+    world.plan("p", edits)
+    world.write({"mine": b"since\n"})
+    before = world.files()
+    world.apply("p", CommitRequest("apply") if way == "commit" and edits else None)
+    world.write({path: files.get(path) for path in edits} | {"mine": b"later\n"})
+    assert world.files() == {**before, "mine": ("file 644", b"later\n")}
+    assert world.undo("p").changes == {}
+    assert world.files() == {**before, "mine": ("file 644", b"later\n")}
+
+
+@pytest.mark.parametrize("way", ["directory", "commit"])
+def test_files_that_the_user_restored_in_part_do_not_count_as_undone(build: Build, way: str) -> None:
+    world = build({"a": LINES, "b": LINES[::-1]}, repository=way != "directory")
+    world.plan("p", {"a": None, "moved/a": LINES, "b": b"new\n"})
+    world.apply("p", CommitRequest("apply") if way == "commit" else None)
+    world.write({"a": LINES, "moved/a": None, "b": b"mine\n"})
+    before = world.files()
+    with pytest.raises(ApplyConflict):
+        world.undo("p")
+    assert world.files() == before
 
 
 def test_later_changes_survive_an_undo(build: Build) -> None:

@@ -873,6 +873,14 @@ def test_an_invalid_id_is_a_usage_error(agents: Agents, words: tuple[str, ...]) 
     assert (ended.code, "there is no job" in ended.err) == (2, True)
 
 
+@pytest.mark.parametrize("command", ["plan", "session", "jobs"])
+def test_an_error_quotes_only_the_ends_of_a_huge_argument(agents: Agents, command: str) -> None:
+    ended = agents(command, "show", "x" * 100_000)
+    assert ended.code == 2
+    assert len(ended.err) < 1_000
+    assert " characters … xxx" in ended.err
+
+
 def test_a_position_beyond_all_positions_is_a_mistake_of_the_users(agents: Agents) -> None:
     assert agents("events", "tail", "--after", str(2**63)).code == 2
 

@@ -266,6 +266,16 @@ def test_an_undo_reports_that_the_commit_stays(agents: Agents, repository: Path)
     assert "stays in the history" not in agents("plan", "undo", uncommitted.id).err
 
 
+def test_an_undo_of_restored_files_changes_nothing(agents: Agents, repository: Path) -> None:
+    ran = agents(*REPLACE, "--yes", "--commit", "Spell it")
+    git(repository, "reset", "-q", "--hard", "HEAD~1")
+    undone = agents("plan", "undo", ran.id)
+    assert (undone.code, "status  undone" in undone.out) == (0, True)
+    assert undone.err.endswith("your files no longer contain the result; nothing changed\n"), undone.err
+    assert git(repository, "status", "--short") == ""
+    assert agents("plan", "undo", ran.id).code == 2
+
+
 def test_gc_names_lost_actions_and_they_are_not_offered_afterwards(agents: Agents, repository: Path) -> None:
     applied = agents(*REPLACE, "--yes", "--commit", "Spell it")
     commit = git(repository, "rev-parse", "HEAD").strip()

@@ -187,7 +187,9 @@ def test_the_list_defaults_to_this_repository(
     narrowed = agents("plan", "list", "--status", "ready", "--format", "json")
     assert "only plans of this repository are listed; pass --all for all\n" in narrowed.err
     monkeypatch.chdir(tmp_path)
-    assert here in agents("plan", "list").out
+    outside = agents("plan", "list")
+    assert here in outside.out
+    assert outside.err == "not in a git repository, so the plans of all repositories are listed\n"
 
 
 def test_three_waiting_plans_take_three_answers_and_a_confirmed_discard(
@@ -277,11 +279,18 @@ def test_a_blocked_plan_that_was_rolled_back_is_resumed(agents: Agents, reposito
     assert agents("plan", "apply", plan).code == 3
     rolled = agents("plan", "rollback", plan, "1")
     assert f"agents plan resume {plan}" in rolled.err
-    assert "blocked" in rolled.out
+    assert "unchanged: all changes were rolled back" in rolled.out
+    shown = agents("plan", "show", plan).out
+    assert "error" not in shown
+    for gone in ("apply", "rebase", "resolve", "review"):
+        assert f"agents plan {gone} {plan}" not in shown
+    assert json.loads(agents("plan", "show", plan, "--format", "json").out)["error"] is None
+    assert plan in agents("plan", "list", "--status", "unchanged").out
+    assert plan not in agents("plan", "list", "--status", "blocked").out
     refused = agents("plan", "apply", plan)
     assert "nothing to apply" in refused.err
     assert f"agents plan resume {plan}" in refused.err
-    assert f"agents plan resume {plan}" in agents("plan", "show", plan).out
+    assert f"agents plan resume {plan}" in shown
     resumed = agents("plan", "resume", plan)
     assert "step 1 of 1: replace" in resumed.err
     assert "+color = 1" in agents("plan", "diff", plan).out

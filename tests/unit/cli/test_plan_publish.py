@@ -100,16 +100,23 @@ def test_a_second_publish_updates_the_branch_and_no_other_branch_is_written(
     agents: Agents, repository: Path, remote: Path
 ) -> None:
     plan = agents(*REPLACE, "--review").id
+    assert "published" not in agents("plan", "show", plan).out
     first = agents("plan", "publish", plan, "--no-pull-request")
     assert (first.code, "pull request" in first.err) == (0, False)
-    pushed = git(remote, "rev-parse", f"agents/{plan}")
+    pushed = git(remote, "rev-parse", f"agents/{plan}").strip()
+    assert f"branch agents/{plan} of origin, commit {pushed}" in agents("plan", "show", plan).out
     same = agents("plan", "publish", plan, "--no-pull-request")
     assert (same.code, f"branch agents/{plan} of " in same.err) == (0, True)
     assert "already has this result\n" in same.err
-    assert git(remote, "rev-parse", f"agents/{plan}") == pushed
+    assert git(remote, "rev-parse", f"agents/{plan}").strip() == pushed
     again = agents("plan", "publish", plan, "--message", "In my words", "--no-pull-request")
     assert again.code == 0, again.err
     assert git(remote, "log", "-1", "--format=%s", f"agents/{plan}") == "In my words\n"
+    assert json.loads(agents("plan", "show", plan, "--format", "json").out)["published"] == {
+        "branch": f"agents/{plan}",
+        "remote": "origin",
+        "commit": git(remote, "rev-parse", f"agents/{plan}").strip(),
+    }
     git(repository, "push", "-q", "origin", "main:theirs")
     for branch, why in {
         "main": "is the default branch of origin",

@@ -11,9 +11,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from cleveragents.api.plans.available_actions import needs_of, possible_actions
+from cleveragents.api.plans.next_steps import steps_from
+from cleveragents.api.plans.status_text import obstacle_of, status_text_of
 from cleveragents.changes.model.review import ReviewKind
 from cleveragents.core.change import Difference
-from cleveragents.core.errors import NeedsHuman, PlanError, StalePlan, StoreBusy, UnknownCheckpoint
+from cleveragents.core.errors import (
+    ApplyConflict,
+    NeedsHuman,
+    PlanError,
+    StalePlan,
+    StoreBusy,
+    UnknownCheckpoint,
+)
 from cleveragents.core.tool import CallState
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
@@ -134,6 +144,43 @@ def test_a_rollback_of_a_rollback_restores_the_calls(plans: PlanBench) -> None:
     assert plans.resume(plan).state is PlanState.COMPLETE
     assert [call.step for call in plans.calls(plan)] == ["1", "2", "3", None, None, "3"]
     plans.ensure_consistent(plan)
+
+
+def blocked(plans: PlanBench, plan: Plan) -> Plan:
+    """Return the plan after an apply that a file of the user prevented."""
+    (plans.repository / "b.txt").write_text("the user's\n")
+    with pytest.raises(ApplyConflict):
+        plans.apply(plan)
+    return plans.now(plan)
+
+
+def test_a_rollback_makes_a_blocked_result_ready_again(plans: PlanBench) -> None:
+    plan = blocked(plans, plans.done(write("x.txt", "1\n"), edit("b.txt", "alpha", "beta")))
+    assert status_text_of(plans.parts, plan) == "blocked: the result could not be applied"
+    plans.parts.sandbox_edits.rollback(plan, 2)
+    assert status_text_of(plans.parts, plan) == "ready: the result is ready for review"
+    assert (needs_of(plans.parts, plan), obstacle_of(plans.parts, plan)) == ("review", None)
+    actions = [step.action for step in steps_from(plans.parts, plan)]
+    assert actions == ["plan.diff", "plan.resume", "plan.apply", "plan.reject"]
+    assert plans.apply(plan).state is PlanState.APPLIED
+    assert (plans.text("x.txt"), plans.text("b.txt")) == ("1\n", "the user's\n")
+
+
+def test_a_result_without_changes_after_a_rollback_is_not_offered_to_apply(plans: PlanBench) -> None:
+    plan = plans.done(edit("b.txt", "alpha", "beta"))
+    plans.parts.sandbox_edits.rollback(plan, 1)
+    assert status_text_of(plans.parts, plan) == "unchanged: all changes were rolled back"
+    actions = [step.action for step in steps_from(plans.parts, plan)]
+    assert actions == ["plan.resume", "plan.log", "plan.delete"]
+    assert {"apply", "review", "rebase"}.isdisjoint(possible_actions(plans.parts, plan))
+
+
+def test_a_result_that_is_blocked_after_a_rollback_stays_blocked(plans: PlanBench) -> None:
+    plan = plans.done(edit("b.txt", "alpha", "beta"), write("x.txt", ""))
+    plans.parts.sandbox_edits.rollback(plan, 2)
+    plan = blocked(plans, plan)
+    assert status_text_of(plans.parts, plan) == "blocked: the result could not be applied"
+    assert {"plan.rebase", "plan.resume"} <= {step.action for step in steps_from(plans.parts, plan)}
 
 
 def test_a_reverted_request_is_not_pending(plans: PlanBench) -> None:

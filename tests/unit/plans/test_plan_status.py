@@ -9,7 +9,7 @@ import pytest
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import PlanStatus, possible_states, status_of
 
-FLAGS = ("stopped", "sub_plans_run", "in_conflict", "merged", "changed")
+FLAGS = ("stopped", "sub_plans_run", "in_conflict", "merged", "changed", "rolled_back")
 A, S, E, P = Phase
 BEFORE_APPLY = (A, S, E)
 
@@ -19,7 +19,11 @@ TABLE = [
     (Phase, "undone", {}, "undone"),
     (Phase, "rejected", {}, "discarded"),
     (Phase, "cancelled", {}, "cancelled"),
-    (Phase, "constrained", {}, "blocked"),
+    (Phase, "constrained", {"rolled_back": False}, "blocked"),
+    (Phase, "constrained", {"in_conflict": True}, "waiting"),
+    (Phase, "constrained", {"merged": True}, "merged"),
+    (Phase, "constrained", {"changed": True}, "ready"),
+    (Phase, "constrained", {"changed": False}, "unchanged"),
     ([P], "queued", {}, "applying"),
     ([P], "processing", {}, "applying"),
     ([P], "waiting", {}, "applying"),

@@ -241,6 +241,14 @@ def test_a_blocked_result_that_was_merged_since_is_ready(bench: ActorPlanBench) 
     assert bench.text("a.txt") == "one\ntwo\n"
 
 
+def test_a_blocked_result_that_was_rolled_back_since_is_ready(bench: ActorPlanBench) -> None:
+    plan = blocked(bench, reached(bench, FAULT))
+    bench.parts.sandbox_edits.rollback(plan, 1)
+    failed = revised(bench, plan)
+    assert failed.state is PlanState.ERRORED
+    assert withdrawn(bench, failed).error is None
+
+
 def test_a_withdrawal_and_the_reopening_of_its_comments_are_one_transaction(bench: ActorPlanBench) -> None:
     said = says("Comment 1: resolved: used digits")
     plan = reached(bench, EDIT, said, checks=[check("grep -q two a.txt")])

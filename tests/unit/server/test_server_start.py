@@ -197,7 +197,24 @@ def test_only_a_terminal_shows_the_first_token(
     told = stream.buffer.getvalue().decode()
     secret = token_file(container.state_directory).read_text().strip()
     assert (f"/login#{secret}" in told) is (secret in told) is on_terminal
-    assert ("create one with `agents user token root`" in told) is not on_terminal
+    assert (f"/login with the token in {token_file(container.state_directory)}\n" in told) is not on_terminal
+    assert "create" not in told, "there is a token already"
+
+
+def test_every_start_says_where_to_log_in_and_with_which_token(
+    container: Container, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, users, now = token_file(container.state_directory), container.users, container.clock.now()
+    with listening("127.0.0.1", 0) as listens:
+        print_first_token(container, listens)
+        print_first_token(container, listens)
+        users.revoke(users.tokens_of("admin")[0].id, now=now)
+        print_first_token(container, listens)
+        users.issue("admin", TokenKind.PROGRAM, "mine", now=now)
+        print_first_token(container, listens)
+        login = f"log in at http://127.0.0.1:{listens.getsockname()[1]}/login with"
+    kept, new = f"{login} the token in {file}", f"{login} a token; create one with `agents user token NAME`"
+    assert capsys.readouterr().err.splitlines() == [kept, kept, new, f"{login} your token"]
 
 
 @pytest.mark.parametrize(
@@ -518,12 +535,11 @@ def _visited(process: subprocess.Popen[str], state: Path, at_its_port: Callable[
     said = iter(process.stderr.readline, "")
     # Where commands cannot be isolated, it begins with a warning.
     login = next(line for line in said if line.startswith("log in at"))
-    kept, listens = next(said), next(said)
+    listens = next(said)
     secret = token_file(state).read_text().strip()
     url = login.split()[3].removesuffix("/login")
-    assert secret not in login + kept + listens
-    assert "`agents user token admin`" in login
-    assert str(token_file(state)) in kept
+    assert secret not in login + listens
+    assert str(token_file(state)) in login
     assert url in listens
     assert httpx.get(f"{url}/healthz", timeout=SECONDS_LIMIT).status_code == 200
     headers = {"Authorization": f"Bearer {secret}"}

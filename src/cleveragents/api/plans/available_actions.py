@@ -11,6 +11,7 @@ from cleveragents.api.plans.status_text import (
     DONE,
     has_active_sub_plans,
     has_open_conflicts,
+    is_done,
     is_stopped,
     obstacle_of,
     waiting_for,
@@ -64,9 +65,10 @@ def needs_of(parts: PlanParts, plan: Plan) -> str | None:
         return "error"
     if plan.state is PlanState.ERRORED:
         return None if is_stopped(plan) else "error"
-    if plan.state is PlanState.CONSTRAINED:
+    done = is_done(parts, plan)
+    if plan.state is PlanState.CONSTRAINED and not done:
         return "conflict"
-    if plan.phase_state != DONE or plan.parent_id is not None:
+    if not done or plan.parent_id is not None:
         return None
     if has_open_conflicts(parts, plan):
         return "conflict"
@@ -145,7 +147,7 @@ def _steps_of_resting(parts: PlanParts, plan: Plan) -> set[str]:
     if plan.state.ended:
         return set()
     found: set[str] = set()
-    changed = bool(parts.history.changes(plan.id))
+    changed = parts.history.changes_files(plan.id)
     undecided = has_open_conflicts(parts, plan)
     rebasable = changed and is_kept(parts, plan) and _is_rebasable(plan)
     if undecided or (rebasable and obstacle_of(parts, plan) is not None):

@@ -182,6 +182,7 @@ def details_of(parts: PlanParts, plan: Plan) -> Row:
         "removed_submodules": list(unapplied.submodules),
         "renames": freeze(renames),
         "last_apply": last_apply,
+        "published": freeze(next(reversed(parts.plans.published(plan.id)), None)),
         "review_problem": problem,
         "broken_invariant": _broken_invariant(parts, plan),
         "left_out": left_out_names(parts, plan),

@@ -16,6 +16,7 @@ from cleveragents.api.plans.status_text import (
     DONE,
     has_active_sub_plans,
     has_open_conflicts,
+    is_done,
     is_stopped,
     is_unblocked,
     obstacle_of,
@@ -56,7 +57,7 @@ def steps_from(parts: PlanParts, plan: Plan) -> list[Remedy]:
         steps = [*_steps_of_waiting(parts, plan), *_withdraw(parts, plan)]
     elif plan.phase_state == DONE and plan.parent_id is not None:
         return _steps_of_part(parts, plan)
-    elif plan.phase_state == DONE:
+    elif is_done(parts, plan):
         steps = _steps_of_done(parts, plan, diff, apply, reject)
     elif plan.phase is Phase.APPLY and plan.state in (PlanState.CONSTRAINED, PlanState.ERRORED):
         again = apply if is_unblocked(parts, plan) else replace(apply, text="try again")
@@ -139,16 +140,24 @@ def _steps_of_done(parts: PlanParts, plan: Plan, diff: Remedy, apply: Remedy, re
     """Return the steps of a finished plan: show the diff, fix a failed check, apply or discard it. Without
     changes: list its calls or delete it.
     """
-    if not parts.history.has_changes(plan.id):
+    repeat = _repeat(parts, plan)
+    if not parts.history.changes_files(plan.id):
         log = _step(plan, "log", "list the tool calls")
-        return [log, _step(plan, "delete", "remove the plan and its sandbox")]
+        return [*repeat, log, _step(plan, "delete", "remove the plan and its sandbox")]
     unpassed = unpassed_checks(parts, plan)
     fixes = _fixes(parts, plan) if unpassed else []
     if unpassed:
         apply = replace(apply, text=f"run the checks again and {apply.text} if they pass")
     if has_not_run(unpassed):  # a plan keeps its own checks
         reject = replace(reject, text=f"{reject.text}; start another plan with other checks")
-    return [diff, *_revise(parts, plan), *fixes, *_withdraw(parts, plan), apply, reject]
+    return [diff, *repeat, *_revise(parts, plan), *fixes, *_withdraw(parts, plan), apply, reject]
+
+
+def _repeat(parts: PlanParts, plan: Plan) -> list[Remedy]:
+    """Return the step that makes the calls again that were rolled back, if any."""
+    if not parts.history.is_rolled_back(plan):
+        return []
+    return [_step(plan, "resume", "repeat the calls that were rolled back")]
 
 
 def _fixes(parts: PlanParts, plan: Plan) -> list[Remedy]:
@@ -181,13 +190,11 @@ def _steps_of_blocked(
         ways = _ways_out_of_conflict(parts, plan)
     elif unpassed_checks(parts, plan):
         ways = [*_fixes(parts, plan), *_withdraw(parts, plan)]
-    if parts.history.is_rolled_back(plan):
-        ways = [_step(plan, "resume", "repeat the calls that were rolled back")]
     review = _step(plan, "review", "leave files out", reject=None)
     offered = _offered(plan)
     named = {remedy.action for remedy in offered}
     rest = [step for step in (review, apply) if step.action not in named]
-    return [diff, *ways, *offered, *rest, reject]
+    return [diff, *ways, *_repeat(parts, plan), *offered, *rest, reject]
 
 
 def _ways_out_of_conflict(parts: PlanParts, plan: Plan) -> list[Remedy]:

@@ -22,6 +22,7 @@ from cleveragents.core.errors import remedies_to_json
 from cleveragents.plans.apply_policy import held_back, is_apply_allowed
 from cleveragents.plans.family import left_out_of, wanted_parts
 from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.status import PlanStatus
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans
 from cleveragents.plans.model.usage_wait import is_parked
 from cleveragents.storage.database import shared_reads
@@ -58,6 +59,7 @@ _EMPTY: Row = {
     "removed_submodules": (),
     "renames": (),
     "last_apply": None,
+    "published": None,
     "review_problem": None,
     "broken_invariant": None,
     "left_out": (),
@@ -218,7 +220,9 @@ def resource_name_of(plan: Plan) -> str | None:
 
 def _standing(parts: PlanParts, plan: Plan) -> Row:
     status = plan_status(parts, plan)
+    is_over = plan.state is PlanState.CONSTRAINED and status is not PlanStatus.BLOCKED
     return {
+        **({"error": None} if is_over else {}),  # the error was about a result that was rolled back
         "status": status.value,
         "version": plan.version,
         "project": plan.project,

@@ -40,6 +40,7 @@ __all__ = [
     "goal_of",
     "has_active_sub_plans",
     "has_open_conflicts",
+    "is_done",
     "is_stopped",
     "is_unblocked",
     "obstacle_of",
@@ -98,6 +99,7 @@ def pending_request_of(plan: Plan) -> str:
 
 def plan_status(parts: PlanParts, plan: Plan) -> PlanStatus:
     """Return the status of the plan."""
+    done = is_done(parts, plan)
     return status_of(
         plan.phase,
         plan.state,
@@ -105,8 +107,18 @@ def plan_status(parts: PlanParts, plan: Plan) -> PlanStatus:
         sub_plans_run=waits_for_sub_plans(plan) and not asked_below(plan),
         in_conflict=has_open_conflicts(parts, plan),
         merged=plan.parent_id is not None and is_merged(parts, plan),
-        changed=plan.phase_state != DONE or parts.history.has_changes(plan.id),
+        changed=not done or parts.history.changes_files(plan.id),
+        rolled_back=done,
     )
+
+
+def is_done(parts: PlanParts, plan: Plan) -> bool:
+    """Return whether the plan has a result that is not applied. A result that could not be applied counts
+    only if it was rolled back since: the reason may no longer exist.
+    """
+    if plan.state is PlanState.CONSTRAINED:
+        return parts.history.is_rolled_back(plan, since=plan.updated_at)
+    return plan.phase_state == DONE
 
 
 def status_text_of(parts: PlanParts, plan: Plan, status: PlanStatus | None = None) -> str:
@@ -128,7 +140,7 @@ def _explanation(parts: PlanParts, plan: Plan) -> str:
         return _of_waiting(parts, plan)
     if has_open_conflicts(parts, plan):
         return _conflict_text(parts, plan)
-    if plan.phase_state == DONE:
+    if is_done(parts, plan):
         return _of_result(parts, plan)
     if plan.state.running and is_unreachable(parts, plan):
         return f"{plan.resource} is out of reach"
@@ -145,8 +157,9 @@ def _of_result(parts: PlanParts, plan: Plan) -> str:
     if plan.parent_id is not None:
         merged = is_merged(parts, plan)
         return f"the result is in {short_of(plan.parent_id)}" if merged else "the result is not merged yet"
-    changed = parts.history.has_changes(plan.id)
-    return "the result is ready for review" if changed else "no file was changed"
+    if parts.history.changes_files(plan.id):
+        return "the result is ready for review"
+    return "all changes were rolled back" if parts.history.is_rolled_back(plan) else "no file was changed"
 
 
 def _of_idle(parts: PlanParts, plan: Plan) -> str:
@@ -244,10 +257,10 @@ def has_open_conflicts(parts: PlanParts, plan: Plan) -> bool:
 
 def obstacle_of(parts: PlanParts, plan: Plan) -> JsonValue:
     """Return the files that blocked the last apply, with details; None if a rebase has merged the files
-    since.
+    since, or the result was rolled back.
     """
     kept = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
-    if plan.state is not PlanState.CONSTRAINED or IN_THE_WAY not in kept:
+    if plan.state is not PlanState.CONSTRAINED or IN_THE_WAY not in kept or is_done(parts, plan):
         return None
     is_merged = has_rebased_since(parts.history.merge_calls(plan.id), plan.updated_at)
     return None if is_merged else kept[IN_THE_WAY]
@@ -258,7 +271,7 @@ def is_unblocked(parts: PlanParts, plan: Plan) -> bool:
     without open conflicts.
     """
     kept = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
-    blocked = plan.state is PlanState.CONSTRAINED and IN_THE_WAY in kept
+    blocked = plan.state is PlanState.CONSTRAINED and IN_THE_WAY in kept and not is_done(parts, plan)
     return blocked and obstacle_of(parts, plan) is None and not has_open_conflicts(parts, plan)
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "LimitsView",
     "ObstacleView",
     "PlanView",
+    "PublishedView",
     "RenameView",
     "SpendingView",
     "SubPlanView",
@@ -189,6 +190,15 @@ class ApplyView:
 
 
 @view
+class PublishedView:
+    """The branch that the result was published to."""
+
+    branch: str = shown(examples=[f"agents/{EXAMPLE_PLAN}"])
+    remote: str = shown("the name of the git remote", examples=["origin"])
+    commit: str = shown(examples=["9f2b…"])
+
+
+@view
 class ApprovalView:
     """The pending approval of a call, and the rules that could approve such calls in advance."""
 
@@ -285,6 +295,9 @@ class PlanView(PlanFields):
     )
     last_apply: ApplyView | None = shown(
         "the effect of the last apply or undo", default=None, examples=[None]
+    )
+    published: PublishedView | None = shown(
+        "the branch of the last publish from a directory", default=None, examples=[None]
     )
     approval: ApprovalView | None = shown("the pending approval", default=None, examples=[None])
     hints: tuple[str, ...] = shown("hints on the cause of a failure", default=(), examples=[[]])

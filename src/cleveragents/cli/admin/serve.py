@@ -148,6 +148,9 @@ def offer_repository(container: Container, directory: Path, ask: Callable[[str],
 
 
 def print_first_token(container: Container, listens: socket.socket) -> None:
+    """Print where to log in, and with which token. Only the first start shows the token itself, and only on a
+    terminal.
+    """
     from cleveragents.server.first_token import any_token_exists, ensure_first_token
     from cleveragents.server.serve import url_of
 
@@ -156,11 +159,10 @@ def print_first_token(container: Container, listens: socket.socket) -> None:
     if first.secret is not None and sys.stderr.isatty():  # guard: a log, which others read, gets no token
         # After the #, which browsers do not send: the token is in no log and in no `Referer`.
         progress(f"log in at {login}#{first.secret}")
-        progress(f"  shown once; the token is in {first.file}")
-    elif first.secret is not None:
-        progress(f"log in at {login} with a token; create one with `agents user token {first.user}`")
-        progress(f"  the token of {first.user} is in {first.file}; only a terminal shows it")
+        progress(f"  this address is shown once; later, log in with the token in {first.file}")
     elif first.lets_in:
-        progress(f"the admin token is in {first.file}")
-    elif not any_token_exists(container):
-        progress("no user has a token; create one with `agents user token NAME`")
+        progress(f"log in at {login} with the token in {first.file}")
+    elif any_token_exists(container):
+        progress(f"log in at {login} with your token")
+    else:
+        progress(f"log in at {login} with a token; create one with `agents user token NAME`")

@@ -270,7 +270,7 @@ def _tell_undone(before: PlanView, plan: PlanView) -> None:
     commit = None if done is None else done.commit
     if commit is not None:
         progress(f"committed as {commit}")
-    if before.last_apply is not None and before.last_apply.commit is not None:
+    if (files or commit) and before.last_apply is not None and before.last_apply.commit is not None:
         also = "" if commit else "; only your files changed, commit them yourself"
         progress(f"commit {before.last_apply.commit} stays in the history{also}")
 

@@ -65,9 +65,9 @@ def list_plans(
 ) -> None:
     """List plans, the latest last.
 
-    Inside a repository, only its plans are listed; --all lists those of all repositories. Sub-plans are
-    listed only if they need a person; --all lists all of them. --here --all lists all plans and sub-plans of
-    this repository. On a terminal each plan takes one line; long values are shortened.
+    Inside a repository, only its plans are listed; outside, or with --all, those of all repositories.
+    Sub-plans are listed only if they need a person; --all lists all of them. --here --all lists all plans and
+    sub-plans of this repository. On a terminal each plan takes one line; long values are shortened.
 
     \b
     Example:
@@ -103,6 +103,8 @@ def list_plans(
     if place is not None and not here:
         whole = not (statuses or states or after) and len(known) <= limit
         _tell_others(client, sum(plan.parent is None for plan in found) if whole else None)
+    elif place is None and found and not every:
+        _tell_all()
 
 
 def _place(session: Session, client: Client, *, here: bool, every: bool) -> str | None:
@@ -132,6 +134,16 @@ def _tell_others(client: Client, listed: int | None) -> None:
     elif total > listed:
         others = counted(total - listed, "plan")
         progress(f"{others} of other repositories not listed; pass --all")
+
+
+def _tell_all() -> None:
+    """Print that the list is not limited to one repository, and why."""
+    from cleveragents.cli.local_only import goes_to_server
+
+    why = "not in a git repository"
+    if goes_to_server(click.get_current_context()):
+        why = "no single resource of the server matches this directory"
+    progress(f"{why}, so the plans of all repositories are listed")
 
 
 def _found(

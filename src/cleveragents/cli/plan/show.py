@@ -123,6 +123,7 @@ def _heading(plans: Plans, plan: PlanView) -> Row:
         "called": on_one_line(name) if parent and isinstance(name, str) and name != goal else None,
         "works on": _works_on(plan),
         "pushed to" if plan.state.ended else "pushes to": plan.branch,
+        "published": _published(plan),
         "resource": plan.resource_name,
         "project": plan.resource_name and plan.project,
         "profile": str(plan.request.get("profile") or ""),
@@ -135,6 +136,12 @@ def _heading(plans: Plans, plan: PlanView) -> Row:
         "review": plan.review_problem,
     }
     return {name: value for name, value in said.items() if value}
+
+
+def _published(plan: PlanView) -> str | None:
+    """Return the branch and the commit of the last publish."""
+    done = plan.published
+    return None if done is None else f"branch {done.branch} of {done.remote}, commit {done.commit}"
 
 
 def _outcome(plan: PlanView) -> Row:

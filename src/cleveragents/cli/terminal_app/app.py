@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.app import App, ComposeResult, SystemCommand
-from textual.binding import Binding, BindingType
+from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import Container
 from textual.screen import Screen
 from textual.widgets import Static
@@ -68,7 +68,6 @@ class Home(Screen[None]):
         Binding("escape", "pause", "Pause"),
         # A priority: otherwise Enter that arrives together with F2 still goes to the former focus.
         Binding("f2", "switch", "Board/prompt", priority=True),
-        Binding("f1", "help", "Help"),
     ]
 
     def __init__(self, conversation: ConversationPane) -> None:
@@ -78,6 +77,11 @@ class Home(Screen[None]):
         self.board.border_title = "Plans"
         self.connection = Static("", id="connection", markup=False)
         self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (90, "-wide")]
+
+    @property
+    def active_bindings(self) -> dict[str, ActiveBinding]:
+        """The keys in the order of the footer: those of the app are the last, as in every `KeyLine`."""
+        return dict(sorted(super().active_bindings.items(), key=lambda one: one[1].node is self.app))
 
     def compose(self) -> ComposeResult:
         yield self.connection
@@ -95,11 +99,6 @@ class Home(Screen[None]):
     def action_switch(self) -> None:
         area = self.conversation.prompt.area
         self.set_focus(area if self.board.has_focus else self.board)
-
-    def action_help(self) -> None:
-        from cleveragents.cli.terminal_app.commands import run_command
-
-        run_command(self.conversation, "/help")
 
     def action_pause(self) -> None:
         """Stop the answer, or pause the highlighted plan or the plan of the session that runs. The next
@@ -152,7 +151,8 @@ class TerminalApp(App[None]):
     * { scrollbar-size-vertical: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+c", "interrupt", "Quit", show=False, priority=True),
+        Binding("f1", "help", "Help"),
+        Binding("ctrl+c", "interrupt", "Quit", priority=True),
     ]
 
     def __init__(
@@ -205,6 +205,12 @@ class TerminalApp(App[None]):
     def on_unmount(self) -> None:
         self._reader.stop()
         self.client.close()  # threads that wait for events or output end
+
+    def action_help(self) -> None:
+        """Show the commands and keys, on every screen."""
+        from cleveragents.cli.terminal_app.commands import run_command
+
+        run_command(self._conversation, "/help")
 
     def action_interrupt(self) -> None:
         """Copy the selected text. Without one, quit when pressed twice."""

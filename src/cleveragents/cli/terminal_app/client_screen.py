@@ -139,8 +139,10 @@ class KeyLine(Static):
         self._show(self.screen)
 
     def _show(self, screen: Screen[Any]) -> None:
-        active = [one.binding for one in screen.active_bindings.values() if one.enabled and one.binding.show]
-        known = [(_name_of(binding), binding.description) for binding in active]
+        active = [one for one in screen.active_bindings.values() if one.enabled and one.binding.show]
+        # Last those of the app, whose places are otherwise those of hidden keys.
+        active.sort(key=lambda one: one.node is screen.app)
+        known = [(_name_of(one.binding), one.binding.description) for one in active]
         self.update(_in_lines(known if self._keys is None else self._keys, self.content_size.width))
 
 
@@ -163,4 +165,7 @@ def _in_lines(keys: Sequence[tuple[str, str]], width: int) -> Content:
 
 
 def _name_of(binding: Binding) -> str:
+    """Return the name of the key. A capital letter could be taken for the key without Shift."""
+    if binding.key.isupper():
+        return f"shift+{binding.key.lower()}"
     return binding.key_display or _KEYS.get(binding.key, binding.key)

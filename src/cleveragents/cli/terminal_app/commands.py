@@ -51,7 +51,7 @@ def _help(pane: ConversationPane, argument: str) -> None:
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2, 0, 0))
-    for name, text in [*((f"/{one.name}", one.help) for one in COMMANDS), ("", ""), *_KEYS]:
+    for name, text in [*_KEYS, ("", ""), *((f"/{one.name}", one.help) for one in COMMANDS)]:
         table.add_row(Text(name), Text(text))
     pane.app.push_screen(Information("Commands and keys", table))
 
@@ -61,9 +61,11 @@ _KEYS = (
     ("@", "complete the name of a file"),
     ("!COMMAND", "run a command as a plan, in a sandbox; review its changes"),
     ("Esc", "stop the answer, or pause the running plan of this session"),
+    ("F1", "show this help"),
     ("F2", "move between the board and the prompt"),
+    ("Shift-A", "in a plan: apply its result; the last line lists the other keys"),
     ("Ctrl-P", "command palette with all actions and themes"),
-    ("Ctrl-C", "twice: quit; plans continue"),
+    ("Ctrl-C", "twice: quit; plans continue. With selected text: copy it"),
 )
 
 

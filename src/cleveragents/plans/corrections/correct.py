@@ -225,6 +225,7 @@ class PlanCorrection(Struct, frozen=True):
             return None
         strategy, calls = Strategy.from_json(plan.strategy), self.history.calls(plan.id)
         blocked = plan.state is PlanState.CONSTRAINED and not has_rebased_since(calls, plan.updated_at)
+        blocked = blocked and not self.history.is_rolled_back(plan, since=plan.updated_at)
         return ReadyResult(
             call=max((call.number for call in calls), default=0),
             correction=len(self.corrections.of_plan(plan.id)),

@@ -59,6 +59,7 @@ _OF_APPLY = {
     PlanState.WAITING: PlanStatus.APPLYING,
     PlanState.ERRORED: PlanStatus.BLOCKED,
 }
+_FLAGS = ("stopped", "sub_plans_run", "in_conflict", "merged", "changed", "rolled_back")
 
 
 def status_of(
@@ -70,13 +71,17 @@ def status_of(
     in_conflict: bool = False,
     merged: bool = False,
     changed: bool = True,
+    rolled_back: bool = False,
 ) -> PlanStatus:
     """Return the status of a plan in this phase and state.
 
     The flags add facts that the state does not contain. `stopped`: a failed plan was only stopped.
-    `sub_plans_run`: a waiting plan waits for running sub-plans. For a complete plan, `in_conflict`: its
+    `sub_plans_run`: a waiting plan waits for running sub-plans. `rolled_back`: the result that could not be
+    applied was rolled back since, so the plan counts as complete. For a complete plan, `in_conflict`: its
     result has open conflicts; `merged`: it is merged into the parent; `changed`: it changes a file.
     """
+    if rolled_back and state is PlanState.CONSTRAINED:
+        phase, state = Phase.EXECUTE, PlanState.COMPLETE
     if phase is Phase.APPLY and state in _OF_APPLY:
         return _OF_APPLY[state]
     if state in _OF_STATES:
@@ -102,17 +107,8 @@ def possible_states(status: PlanStatus) -> frozenset[PlanState]:
     return frozenset(
         state
         for phase, state in product(Phase, PlanState)
-        for stopped, sub_plans_run, in_conflict, merged, changed in product((False, True), repeat=5)
-        if status
-        is status_of(
-            phase,
-            state,
-            stopped=stopped,
-            sub_plans_run=sub_plans_run,
-            in_conflict=in_conflict,
-            merged=merged,
-            changed=changed,
-        )
+        for flags in product((False, True), repeat=len(_FLAGS))
+        if status is status_of(phase, state, **dict(zip(_FLAGS, flags, strict=True)))
     )
 
 

@@ -257,17 +257,31 @@ class SqlPlanStore:
 
     def has_waited(self, plan_id: str) -> bool:
         """Return whether the plan has ever waited and then continued."""
-        moved, waited = EventType.PLAN_MOVED.value, f"/{PlanState.WAITING.value}"
+        waited = f"/{PlanState.WAITING.value}"
+        return any(
+            str(facts.get("was")).endswith(waited) for facts in self._facts(plan_id, EventType.PLAN_MOVED)
+        )
+
+    def published(self, plan_id: str) -> Sequence[Mapping[str, JsonValue]]:
+        """Return the `branch`, the `remote` and the `commit` of each publish of the plan, oldest first."""
+        return self._facts(plan_id, EventType.PLAN_PUBLISHED)
+
+    def _facts(self, plan_id: str, kind: EventType) -> Sequence[Mapping[str, JsonValue]]:
+        """Return the facts of the plan's events of this kind, oldest first; some may be listed twice."""
         with self._database.read() as connection:
-            payloads = [
-                payload
+            queued, logged = (
+                [
+                    json.loads(payload)
+                    for payload in connection.execute(
+                        select(table.c.payload)
+                        .where(table.c.subject == plan_id, table.c.event_type == kind.value)
+                        .order_by(number)
+                    ).scalars()
+                ]
                 # In this order: an event that is sequenced meanwhile is read twice, not never.
-                for table in (outbox, events)
-                for payload in connection.execute(
-                    select(table.c.payload).where(table.c.subject == plan_id, table.c.event_type == moved)
-                ).scalars()
-            ]
-        return any(str(json.loads(payload).get("was")).endswith(waited) for payload in payloads)
+                for table, number in ((outbox, outbox.c.number), (events, events.c.position))
+            )
+        return [*logged, *queued]
 
     def move(
         self,

@@ -251,6 +251,15 @@ def test_a_screen_is_as_stored(name: str, width: int) -> None:
     assert lines == stored.read_text(encoding="utf-8")
 
 
+def test_f1_shows_the_help_also_above_a_plan() -> None:
+    async def show(pilot: Pilot[None], app: TerminalApp) -> None:
+        await show_plan(pilot, app)
+        await show_help(pilot, app)
+
+    text = shown(show, 120, lambda app: text_of(app.screen))
+    assert "Shift-A" in text
+
+
 @pytest.mark.parametrize("name", SCENES)
 def test_no_color_shows_shades_of_grey_and_the_same_text(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
