@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import psutil
 import pytest
@@ -168,7 +169,17 @@ def test_a_plan_in_conflict_is_shown_with_its_reason(
     for side in ("This plan", "The repository"):
         expect(needs.get_by_role("group", name=side).first).to_be_visible()
     expect(needs.get_by_role("button", name="Rebase")).to_be_visible()
-    expect(needs.get_by_role("button", name="Take this plan: prices.sh")).to_be_visible()
+    sent: list[Any] = []
+
+    def refuse(route: Route) -> None:
+        sent.append(route.request.post_data_json)
+        route.fulfill(status=409, json={"code": "result-changed", "title": "", "detail": "changed since"})
+
+    page.route("**/resolve", refuse, times=1)
+    needs.get_by_role("button", name="Take this plan: prices.sh").click()
+    expect(needs).to_contain_text("changed since")
+    plan = bench.account(plan_id)
+    assert sent == [{"path": "prices.sh", "take": "ours", "version": plan["version"], "tree": plan["tree"]}]
     needs.get_by_role("button", name="Leave prices.sh out").click()
     expect(needs).to_contain_text("left out")
     bench.agrees(page, plan_id)

@@ -78,8 +78,10 @@ def test_conflicts_of_sub_plans_are_resolved_and_the_plan_is_resumed(
     needs = page.get_by_role("region", name="Pending request")
     expect(needs).to_contain_text("sub-plans conflict in README.md")
     expect(page.locator(".p-family .badge")).to_have_text(["merged", "merged"])
-    needs.get_by_role("button", name="Take the sub-plan's").click()
+    with page.expect_request("**/resolve") as sent:
+        needs.get_by_role("button", name="Take the sub-plan's").click()
     expect(needs).to_contain_text("Can be resumed")
+    assert {"version", "tree"} <= {name for name, value in sent.value.post_data_json.items() if value}
     needs.get_by_role("button", name="Resume").click()
     page.get_by_role("dialog").get_by_role("button", name="Resume", exact=True).click()
     expect(page.get_by_role("dialog")).to_have_count(0)  # under a dialog, no key is heard

@@ -18,7 +18,9 @@ from cleveragents.access.model.project import remote_of
 from cleveragents.api.plans.summary import EXAMPLE_PLAN
 from cleveragents.api.views import shown, view, view_of
 from cleveragents.core.errors import (
+    Conflict,
     GitFailed,
+    InvalidRequest,
     NeedsHuman,
     PlanError,
     Remedy,
@@ -30,11 +32,11 @@ from cleveragents.plans.model.plan import PlanState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from cleveragents.api.plans.client import Plans
     from cleveragents.api.plans.views import PlanView
     from cleveragents.app.container import Container
+    from cleveragents.app.plan_parts import PlanParts
     from cleveragents.core.json_value import JsonValue
     from cleveragents.plans.model.plan import Plan
 
@@ -132,18 +134,16 @@ def publish_directory(
     target: PublishTarget,
     *,
     message: str,
-    decision: Callable[[str], AbstractContextManager[Plan]],
 ) -> Mapping[str, JsonValue]:
     """Commit the result on top of HEAD and push it to a new branch. A second call updates that branch, if the
     result, HEAD or the message has changed.
 
     Raises `PlanError` without a remote, or if the branch belongs to others or git fails; `RequestRefused` for
     the default branch; `NeedsHuman` if the push would include commits of the user and the target does not
-    allow that; `StalePlan` and `ResultChanged` if the plan or its result changes before the push;
-    `InvalidName`; the errors of an apply. `decision` locks the plan during the push.
+    allow that; `StalePlan` and `ResultChanged` if the plan or its result changes before the end of the push;
+    `InvalidName`; the errors of an apply.
     """
     from cleveragents.access.model.project import new_branch
-    from cleveragents.api.plans.apply_jobs import ensure_unmoved
     from cleveragents.api.plans.changes import commit_message
     from cleveragents.plans.apply_policy import ensure_checked
 
@@ -174,14 +174,16 @@ def publish_directory(
         )
     if not target.with_commits:  # guard: a commit that the user has not pushed may be private
         _ensure_pushed(plan.id, found.name, git.unpushed(found, commit), target.confirm)
-    with decision(plan.id) as now:
-        ensure_unmoved(now, plan.version)  # guard: the plan may be discarded or applied meanwhile
-        # guard: the result that was confirmed is still the result, and may be applied
-        if parts.result.decided(now, parts.sandboxes.open(plan.id))[0] != view.tree:
-            raise ResultChanged(plan.id)
-        # The commit is pushed as it was confirmed, even if HEAD has moved since.
-        git.push(found, ref, commit)
+    _ensure_same(parts, plan, view.tree)  # guard: `confirm` may have waited for a person
+    # The commit is pushed as it was confirmed, even if HEAD has moved since.
+    git.push(found.name, ref, commit, instead_of=found.existing)
     _record(container, plan, {**facts, "commit": commit})
+    try:
+        # guard: no lock stops a discard or an apply in another process during the push
+        _ensure_same(parts, plan, view.tree)
+    except (Conflict, InvalidRequest):
+        git.take_back(found, ref, commit)
+        raise
     return row | {"commit": commit}
 
 
@@ -227,6 +229,15 @@ def repository_at(url: str) -> tuple[str, str] | None:
     """
     found = _URL.fullmatch(url) or _SHORT.fullmatch(url)
     return None if found is None else (found["host"].lower(), found["path"].rstrip("/").removesuffix(".git"))
+
+
+def _ensure_same(parts: PlanParts, plan: Plan, tree: str | None) -> None:
+    """Raise `StalePlan` if the plan moved, and `ResultChanged` if this is not its result any more."""
+    from cleveragents.api.plans.apply_jobs import ensure_unmoved
+
+    ensure_unmoved(parts.plans.get(plan.id), plan.version)
+    if parts.result.decided(plan, parts.sandboxes.open(plan.id))[0] != tree:
+        raise ResultChanged(plan.id)
 
 
 def _row(plan_id: str, url: str, base: str, branch: str, text: str) -> dict[str, JsonValue]:
@@ -342,11 +353,24 @@ class _Git:
         fields = ("-1", "--no-decorate", "--no-show-signature", "--format=%T%n%P%n%an%n%ae%n%B")
         return self._lines("log", *fields, commit, "--", succeeds=(0, 128))
 
-    def push(self, remote: _Remote, ref: str, commit: str) -> None:
-        """Push the commit without tags and submodules, unless the branch changed since it was read."""
+    def push(self, remote: str, ref: str, commit: str, *, instead_of: str) -> None:
+        """Push the commit without tags and submodules, unless the branch has another commit than
+        `instead_of`. An empty commit stands for no branch.
+        """
         only = ("--no-verify", "--no-follow-tags", "--recurse-submodules=no")
-        lease = f"--force-with-lease={ref}:{remote.existing}"
-        self._lines("push", "--quiet", *only, lease, remote.name, f"{commit}:{ref}")
+        lease = f"--force-with-lease={ref}:{instead_of}"
+        self._lines("push", "--quiet", *only, lease, remote, f"{commit}:{ref}")
+
+    def take_back(self, remote: _Remote, ref: str, commit: str) -> None:
+        """Restore the branch as it was before the push of this commit. Raises `PlanError` if the branch
+        stays.
+        """
+        try:
+            self.push(remote.name, ref, remote.existing, instead_of=commit)
+        except PlanError as error:
+            branch = f"the branch {ref.removeprefix('refs/heads/')} of {remote.name}"
+            problem = f"the plan changed during the push, but {branch} keeps its earlier result"
+            raise PlanError(self.plan_id, f"{problem}: {error.reason}") from None
 
     def _lines(self, *words: str, succeeds: tuple[int, ...] = (0,)) -> list[str]:
         from cleveragents.git.plumbing import run_git, user_environment, within

@@ -289,7 +289,7 @@ class PlanParts:
             # No tool is called: a person resolves the conflict.
             return self._tool_execution(plan, sandbox, READ_ONLY, CancellationToken(), self.calls)
 
-        return ManualResolution(self.plans, self.sandboxes, self.history, execution)
+        return ManualResolution(self.plans, self.sandboxes, self.result, execution)
 
     @Once
     def rebase(self) -> PlanRebase:

@@ -51,11 +51,10 @@ if TYPE_CHECKING:
     from acp.agent.connection import AgentSideConnection
 
     from cleveragents.api.client import Client
-    from cleveragents.api.conversations.client import ConversationView
+    from cleveragents.api.conversations.client import Attachment, ConversationView
     from cleveragents.api.plans.client import Plans
     from cleveragents.api.plans.detail_views import OutputView
     from cleveragents.api.plans.views import ApprovalView, PlanView
-    from cleveragents.models.model.attachment import Attachment
 
 __all__ = ["AcpOptions", "PlanAgent"]
 

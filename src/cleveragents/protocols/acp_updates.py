@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from acp import helpers, schema
 
+from cleveragents.api.conversations.client import Attachment
 from cleveragents.api.plans.detail_views import CallView
 from cleveragents.api.plans.summary import Phase, PlanState
 from cleveragents.api.plans.views import ChangeView, PlanView
 from cleveragents.core.errors import CleverAgentsError, RequestRefused
 from cleveragents.core.text.redaction import redact_known_text
-from cleveragents.models.model.attachment import Attachment
 
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
@@ -152,7 +152,7 @@ def _diff_of(
         return kinds[-1]
     try:
         before = client.plans.file(plan_id, change.path, side="before")
-        after = client.plans.file(plan_id, change.path, side="after")
+        after = client.plans.file(plan_id, change.path, side="accepted")
     except CleverAgentsError:
         return "the file cannot be read"
     if before.binary or after.binary:

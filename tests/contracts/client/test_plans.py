@@ -159,6 +159,24 @@ def test_a_side_is_taken_right_after_a_conflict(server: PlanServer, client: Clie
     assert file.read_text() == "mine\n"
 
 
+def test_only_a_conflict_that_was_seen_is_resolved(server: PlanServer, client: Client) -> None:
+    plan_id, file = done(client, "echo hello > new.txt; echo 2 > two.txt"), server.repository / "new.txt"
+    ready = client.plans.get(plan_id)
+    file.write_text("mine\n")
+    with pytest.raises(ApplyConflict):
+        client.plans.apply(plan_id)
+    with pytest.raises(StalePlan):
+        client.plans.resolve(plan_id, "new.txt", Take.OURS, version=ready.version)
+    seen = client.plans.get(plan_id)
+    client.plans.review(plan_id, reject=["two.txt"])
+    with pytest.raises(ResultChanged):
+        client.plans.resolve(plan_id, "new.txt", Take.OURS, version=seen.version, tree=seen.tree)
+    now = client.plans.get(plan_id)
+    assert (now.conflicts, now.calls) == ((), seen.calls)
+    resolved = client.plans.resolve(plan_id, "new.txt", Take.OURS, version=now.version, tree=now.tree)
+    assert (resolved.conflicts, [row.path for row in resolved.changes]) == ((), ["new.txt"])
+
+
 def test_an_apply_and_an_undo_say_what_they_did(server: PlanServer, client: Client) -> None:
     plan_id = done(client)
     applied = client.plans.apply(plan_id, commit="Say hello").last_apply
@@ -429,6 +447,11 @@ def test_hunks_are_left_out_and_taken_in(client: Client, server: PlanServer) -> 
     assert [hunk.accepted for hunk in client.plans.diff(plan_id).files[1].hunks] == [True, False]
     patch = client.plans.patch(plan_id)
     assert (b"+two" in patch, b"+twenty-eight" in patch) == (True, False)
+    after, accepted = (client.plans.file(plan_id, "many.txt", side=side) for side in ("after", "accepted"))
+    assert after.content.replace("twenty-eight", "28") == accepted.content != after.content
+    assert client.plans.review(plan_id, reject=["made.txt"]).left_out[0] == "made.txt"
+    assert client.plans.file(plan_id, "made.txt", side="accepted").exists is False
+    client.plans.review(plan_id, accept=["made.txt"])
     with pytest.raises(CheckFailed):
         client.plans.apply(client.plans.review(plan_id, accept_hunks=[second]).id)
     client.plans.review(plan_id, reject_hunks=[second])

@@ -58,8 +58,12 @@ def test_conflicts_are_shown_with_both_sides_decided_and_then_applied(agents: Ag
     marked = agents("plan", "resolve", plan, "text.txt", "--edited")
     assert marked.code != 0
     assert "still contains the conflict marker" in marked.err
+    assert agents("plan", "resolve", plan, "--tree", "4b825d").code == 2
+    changed = agents("plan", "resolve", plan, "text.txt", "--ours", "--tree", "4b825d")
+    assert (changed.code, "has changed since you saw it" in " ".join(changed.err.split())) == (3, True)
     Path(told[1]["file"]).write_text("by both\n")
-    edited = agents("plan", "resolve", plan, "text.txt", "--edited")
+    tree = json.loads(agents("plan", "show", plan, "--format", "json").out)["tree"]
+    edited = agents("plan", "resolve", plan, "text.txt", "--edited", "--tree", tree)
     assert edited.code == 0, edited.err
     assert "1 conflict left" in edited.err
     side = "ours" if told[0]["ours"]["is"] == "a file" else "theirs"

@@ -443,6 +443,44 @@ def test_a_short_difference_is_shown_as_it_is(
     assert "+The color of it.\n" in agents("plan", "diff", ran.id, "--format", "plain").out
 
 
+@pytest.mark.parametrize("command", ["apply", "discard"])
+def test_only_the_named_result_is_applied_or_discarded(
+    agents: Agents, repository: Path, command: str
+) -> None:
+    plan = agents(*REPLACE, "--review").id
+
+    def tree() -> str:
+        return str(json.loads(agents("plan", "show", plan, "--format", "json").out)["tree"])
+
+    seen = tree()
+    assert agents("plan", "review", plan, "README.md").code == 0
+    refused = agents("plan", command, plan, "--tree", seen)
+    said = " ".join(refused.err.split())
+    assert (refused.code, "has changed since you saw it" in said) == (3, True), refused.err
+    assert f"agents plan diff {plan}" in said
+    assert "ready" in agents("plan", "show", plan).out
+    done = agents("plan", command, plan, "--tree", tree())
+    assert done.code == 0, done.err
+    assert (repository / "README.md").read_text() == "The colour of it.\n"
+    assert ("color" in (repository / "src/paint.py").read_text()) is (command == "apply")
+
+
+def test_a_diff_on_a_terminal_names_the_apply_of_exactly_this_result(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = agents(*REPLACE, "--review").id
+    assert "--tree" not in agents("plan", "diff", plan).err  # a script reads the tree from the JSON of `show`
+    tree = json.loads(agents("plan", "show", plan, "--format", "json").out)["tree"]
+    with monkeypatch.context() as patched:
+        patched.setattr(sys.stdout, "isatty", lambda: True)
+        shown = " ".join(agents("plan", "diff", plan, "--stat").err.split())
+    assert f"apply exactly this result with `agents plan apply {plan} --tree {tree}`" in shown
+    assert agents("plan", "discard", plan).code == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(sys.stdout, "isatty", lambda: True)
+        assert "--tree" not in agents("plan", "diff", plan).err
+
+
 # ── Looking ───────────────────────────────────────────────────────────────────────────────────────
 
 

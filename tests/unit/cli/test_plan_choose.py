@@ -339,6 +339,27 @@ def test_only_conflicts_that_were_shown_are_decided(agents: Agents, repository: 
     assert (repository / "src/paint.py").read_text() == "Later.\n"
 
 
+def test_a_conflict_that_changed_after_it_was_shown_is_shown_again(
+    agents: Agents, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = agents(*REPLACE, "--review").id
+    (repository / "README.md").write_text("By hand.\n")
+    assert agents("plan", "apply", plan).code == 3
+
+    def changed(question: str) -> str:
+        """Another person leaves a file out before the first key is pressed."""
+        monkeypatch.setattr(prompts, "read_key", lambda _: "q")
+        with connect() as client:
+            client.plans.review(plan, reject=["src/paint.py"])
+        return "o"
+
+    monkeypatch.setattr(prompts, "read_key", changed)
+    ended = agents("plan", "review", typed="")
+    before, _, after = " ".join(ended.err.split()).partition("has changed since you saw it")
+    assert ("By hand." in before, "By hand." in after) == (True, True), ended.err
+    assert "resolved" not in ended.err
+
+
 def test_resume_ends_an_apply_whose_process_died(agents: Agents) -> None:
     plan = agents(*REPLACE, "--review").id
     with connect() as client:

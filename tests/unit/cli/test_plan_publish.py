@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import pytest
 from cleveragents import connect
 from cleveragents.api.publish import PublishView, web_address
 from cleveragents.cli.plan.publish import _command, _environment, _opened
+from cleveragents.core.errors import PlanError, ResultChanged, StalePlan
 from cleveragents.plans.apply import PlanApply
 from tests.cli_bench import REPLACE, Agents, git
 
@@ -229,6 +233,7 @@ def test_a_plan_that_ends_before_the_push_is_not_published(
 ) -> None:
     commit(repository, "wip.txt")
     plan = agents(*REPLACE, "--review").id
+    objects = git(remote, "count-objects", "-v")
 
     def end() -> None:
         with connect() as client:
@@ -250,6 +255,59 @@ def test_a_plan_that_ends_before_the_push_is_not_published(
     ended = agents("plan", "publish", plan, "--no-pull-request", *options, typed="")
     assert ended.code != 0, ended.err
     assert git(remote, "branch", "--format=%(refname:short)").split() == ["main"]
+    assert git(remote, "count-objects", "-v") == objects
+
+
+@pytest.mark.parametrize("change", ["apply", "discard", "review"])
+@pytest.mark.parametrize("before", [(), ("Before",)])
+def test_a_plan_that_changes_during_the_push_does_not_wait_and_is_not_published(
+    agents: Agents, remote: Path, tmp_path: Path, change: str, before: tuple[str, ...]
+) -> None:
+    plan = agents(*REPLACE, "--review").id
+    branches = {"main": git(remote, "rev-parse", "main")}
+    with connect() as client, ThreadPoolExecutor(1) as pool:
+        for message in before:
+            client.plans.publish(plan, message=message)
+            branches[f"agents/{plan}"] = git(remote, "rev-parse", f"agents/{plan}")
+        with held_push(remote, tmp_path):
+            pushing = pool.submit(client.plans.publish, plan)
+            (tmp_path / "begun").read_text()
+            reject = {"reject": ["README.md"]} if change == "review" else {}
+            getattr(client.plans, change)(plan, **reject)
+        with pytest.raises(ResultChanged if change == "review" else StalePlan):
+            pushing.result()
+    names = git(remote, "branch", "--format=%(refname:short)").split()
+    assert {name: git(remote, "rev-parse", name) for name in names} == branches
+
+
+def test_a_branch_that_cannot_be_restored_is_named(agents: Agents, remote: Path, tmp_path: Path) -> None:
+    git(remote, "config", "receive.denyDeletes", "true")
+    plan = agents(*REPLACE, "--review").id
+    with connect() as client, ThreadPoolExecutor(1) as pool:
+        with held_push(remote, tmp_path):
+            pushing = pool.submit(client.plans.publish, plan)
+            (tmp_path / "begun").read_text()
+            client.plans.discard(plan)
+        kept = f"the branch agents/{plan} of origin keeps its earlier result: cannot publish: git push failed"
+        with pytest.raises(PlanError, match=kept):
+            pushing.result()
+    assert git(remote, "branch", "--format=%(refname:short)").split() == [f"agents/{plan}", "main"]
+
+
+@contextmanager
+def held_push(remote: Path, tmp_path: Path) -> Iterator[None]:
+    """Hold the next push to the remote until the end of the block. The pipe `begun` tells when it began."""
+    begun, go, once = tmp_path / "begun", tmp_path / "go", tmp_path / "once"
+    os.mkfifo(begun)
+    os.mkfifo(go)
+    hook = remote / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\nmkdir {once} 2>/dev/null || exit 0\necho > {begun}\ncat {go}\n")
+    hook.chmod(0o755)
+    try:
+        yield
+    finally:
+        go.write_text("")
 
 
 def commit(repository: Path, name: str) -> None:

@@ -273,6 +273,29 @@ def test_a_rebase_that_was_not_queued_continues(bench: PlanBench) -> None:
     assert [made.tool for made in bench.calls(plan)].count(REBASE) == 1
 
 
+def test_only_a_conflict_that_was_seen_is_resolved(bench: PlanBench) -> None:
+    plan = bench.done(write("a.txt", "mine\n"))
+    (bench.repository / "a.txt").write_text("theirs\n")
+    plan = blocked(bench, plan)
+
+    def captured(path: str) -> str:
+        """Change a file by hand, and return the result from before."""
+        seen = bench.parts.result.tree(plan, bench.sandbox(plan))
+        (bench.sandbox(plan).root / path).write_text("by hand\n")
+        bench.parts.sandbox_edits.reread(plan)
+        return seen
+
+    with pytest.raises(ResultChanged):
+        bench.parts.rebase.merge(plan, path="a.txt", of=captured("a.txt"))
+    bench.parts.rebase.merge(plan, path="a.txt", of=bench.parts.result.tree(plan, bench.sandbox(plan)))
+    resolve, seen = bench.parts.manual_resolution.resolve, captured("b.txt")
+    with pytest.raises(ResultChanged):
+        resolve(plan, "a.txt", Take.OURS, tree=seen)
+    resolve(plan, "a.txt", Take.OURS, tree=bench.parts.result.tree(plan, bench.sandbox(plan)))
+    assert not bench.parts.sub_plan_merge.open_conflicts(plan.id)
+    assert "+by hand" in bench.diff(plan)
+
+
 @pytest.mark.parametrize("theirs", ["a.txt", "b.txt"])
 def test_a_rebase_of_a_finished_plan_that_was_not_queued_continues(bench: PlanBench, theirs: str) -> None:
     """With and without a conflict. Once the plan has run, there is nothing to continue."""

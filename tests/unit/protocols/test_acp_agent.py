@@ -246,6 +246,19 @@ def test_a_request_to_apply_lists_every_change_that_no_diff_shows(server: PlanSe
     assert len(lines) == 202
 
 
+def test_a_request_to_apply_shows_only_accepted_changes(server: PlanServer) -> None:
+    lines = [f"{number}\n" for number in range(1, 31)]
+    (server.repository / "many.txt").write_text("".join(lines))
+    script = "sed -i -e s/^2$/two/ -e s/^28$/last/ many.txt; echo no > out.txt"
+    made = server.rested(server.command(script, apply="review"))
+    client = LocalClient(server.bench.container)
+    (_, last) = client.plans.diff(made["id"]).files[0].hunks
+    plan = client.plans.review(made["id"], reject=["out.txt"], reject_hunks=[str(last.id)])
+    (diff,) = changed_files(client, plan, server.repository)
+    assert diff.path == str(server.repository / "many.txt")
+    assert (diff.old_text, diff.new_text) == ("".join(lines), "".join([lines[0], "two\n", *lines[2:]]))
+
+
 @pytest.mark.parametrize("outcome", [CANCELLED, selected("later"), selected("approve"), selected("")])
 def test_nothing_is_applied_unless_the_person_selects_it(server: PlanServer, outcome: Any) -> None:
     session, reason, editor = turn(server, "paint it", outcome)

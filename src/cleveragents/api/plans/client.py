@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     from cleveragents.plans.model.comment import CommentState
     from cleveragents.plans.model.plan import PlanState
 
-__all__ = ["CANCELLED", "LOOK_SECONDS", "ApprovalScope", "Plans", "Side", "until", "watched"]
+__all__ = ["CANCELLED", "LOOK_SECONDS", "ApprovalScope", "FileSide", "Plans", "Side", "until", "watched"]
 
 
 ApprovalScope = Literal["once", "plan", "project"]
 Side = Literal["before", "after"]
+FileSide = Literal["before", "after", "accepted"]
 
 CANCELLED = "cancelled by the user"
 """The reason of a cancel without one."""
@@ -220,9 +221,10 @@ class Plans(Protocol):
         `remote` is the name of a git remote. With `with_commits`, your commits that the remote does not have
         are pushed, too. Without it, `confirm` gets a sentence that names them, and returns whether to push
         them; exactly these commits and this result are pushed. If the branch already has the result, nothing
-        is pushed. Raises `NeedsHuman` for such commits if they are not confirmed; `ResultChanged` if the
-        result changes during `confirm`; `RequestRefused` for the default branch and for a directory of a
-        server; the errors of `apply`.
+        is pushed. Raises `NeedsHuman` for such commits if they are not confirmed; `StalePlan` and
+        `ResultChanged` if the plan or its result changes before the end of the push: the branch is then as
+        it was before; `RequestRefused` for the default branch and for a directory of a server; the errors of
+        `apply`.
         """
 
     def discard(self, plan_id: str, *, version: int | None = None) -> PlanView:
@@ -271,9 +273,15 @@ class Plans(Protocol):
         plan's base, nothing happens. Raises `PlanError`, `NeedsHuman`, `StalePlan`.
         """
 
-    def resolve(self, plan_id: str, path: str, take: Take) -> PlanView:
+    def resolve(
+        self, plan_id: str, path: str, take: Take, *, version: int | None = None, tree: str | None = None
+    ) -> PlanView:
         """Resolve a conflict between sub-plans, or with the repository, at a path. A result that could not be
         applied because of a conflict is first merged with the current files.
+
+        With `version`, raise `StalePlan` unless the plan is still at that version. With `tree`, raise
+        `ResultChanged` unless the result is still the one with this `PlanView.tree`. To resolve several
+        conflicts, pass the version and the tree of the plan that the last call returned.
         """
 
     def conflicts(
@@ -358,8 +366,10 @@ class Plans(Protocol):
         moved, not as deleted and created.
         """
 
-    def file(self, plan_id: str, path: str, *, side: Side = "after") -> FileView:
-        """Return a file that the plan changed, as it was before or after the change."""
+    def file(self, plan_id: str, path: str, *, side: FileSide = "after") -> FileView:
+        """Return a file that the plan changed, as it was before or after the change. The side `accepted` is
+        the file with the accepted changes only, which an apply would take.
+        """
 
     def compare(
         self, plan_id: str, other: str, *, before: int | None = None, other_before: int | None = None

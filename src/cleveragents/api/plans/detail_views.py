@@ -302,10 +302,12 @@ class DiffView:
 
 @view
 class FileView:
-    """The content of a file that the plan changed, before or after the change."""
+    """The content of a file that the plan changed: before or after the change, or with the accepted changes
+    only.
+    """
 
     path: str = shown(examples=["src/export.py"])
-    side: Literal["before", "after"]
+    side: Literal["before", "after", "accepted"]
     exists: bool
     mode: str | None = shown(examples=["100644"])
     size: int = shown("bytes")

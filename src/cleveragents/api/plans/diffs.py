@@ -27,6 +27,7 @@ from cleveragents.core.text.control_characters import named_by
 from cleveragents.core.text.redaction import redact_known_text
 
 if TYPE_CHECKING:
+    from cleveragents.api.plans.client import FileSide
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.core.change import FileState
     from cleveragents.plans.history import ResultRead
@@ -402,18 +403,20 @@ def _named(line: str) -> str:
     return name if name == _NOTHING else name[2:]
 
 
-def file_of(parts: PlanParts, plan: Plan, path: str, *, after: bool) -> dict[str, JsonValue] | None:
-    """Return the content of the file before or after the plan: text with known secrets masked, or base64.
-    None if the plan did not change the file.
+def file_of(parts: PlanParts, plan: Plan, path: str, side: FileSide) -> dict[str, JsonValue] | None:
+    """Return the content of the file on this side: text with known secrets masked, or base64. None if the
+    plan did not change the file.
 
-    Raises `SandboxMissing`.
+    Raises `SandboxMissing`; for the side `accepted`, `PlanError` as `found_changes`.
     """
     sandbox = parts.sandboxes.look(plan.id)
     states = parts.history.own_states(plan.id, sandbox)
     if path not in states:  # guard: only files that the plan changed are readable
         return None
-    base = parts.result.base(plan, sandbox)
-    state = states[path] if after else sandbox.base_states([path], base)[path]
+    before = sandbox.base_states([path], parts.result.base(plan, sandbox))[path]
+    state = before if side == "before" else states[path]
+    if side == "accepted":
+        state = parts.result.states(plan, sandbox).get(path, before)
     content = b"" if state is None else _content(sandbox, state)
     shown = content[:MOST_BYTES]
     try:
@@ -423,7 +426,7 @@ def file_of(parts: PlanParts, plan: Plan, path: str, *, after: bool) -> dict[str
     is_text = text is not None and "\0" not in text
     return {
         "path": path,
-        "side": "after" if after else "before",
+        "side": side,
         "exists": state is not None,
         "mode": None if state is None else f"{state.mode:o}",
         "size": len(content),

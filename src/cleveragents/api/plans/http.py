@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cleveragents.api.format import printable_name
 from cleveragents.api.jobs import HttpJobs, JobView
-from cleveragents.api.plans.client import CANCELLED, ApprovalScope, Side, until, watched
+from cleveragents.api.plans.client import CANCELLED, ApprovalScope, FileSide, Side, until, watched
 from cleveragents.api.plans.detail_views import (
     BudgetView,
     CallView,
@@ -271,8 +271,11 @@ class HttpPlans:
     def rebase(self, plan_id: str) -> PlanView:
         return self._posted(plan_id, "rebase")
 
-    def resolve(self, plan_id: str, path: str, take: Take) -> PlanView:
-        return self._posted(plan_id, "resolve", path=path, take=take.value)
+    def resolve(
+        self, plan_id: str, path: str, take: Take, *, version: int | None = None, tree: str | None = None
+    ) -> PlanView:
+        seen = {name: value for name, value in (("version", version), ("tree", tree)) if value is not None}
+        return self._posted(plan_id, "resolve", path=path, take=take.value, **seen)
 
     def conflicts(
         self, plan_id: str, *, limit: int = 100, after: str | None = None
@@ -346,7 +349,7 @@ class HttpPlans:
     def patch(self, plan_id: str, *, paths: Sequence[str] = (), renames: bool = False) -> bytes:
         return self._patch(_path(plan_id, "diff"), paths, renames)
 
-    def file(self, plan_id: str, path: str, *, side: Side = "after") -> FileView:
+    def file(self, plan_id: str, path: str, *, side: FileSide = "after") -> FileView:
         return view_of(FileView, self._http.get(_path(plan_id, "files"), path=path, side=side))
 
     def compare(

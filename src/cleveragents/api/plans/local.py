@@ -16,7 +16,7 @@ from cleveragents.access.model.user import Role
 from cleveragents.api.access import OWNER
 from cleveragents.api.keyed_lock import KeyedLock
 from cleveragents.api.plans.available_actions import is_settled
-from cleveragents.api.plans.client import CANCELLED, ApprovalScope, Side, until, watched
+from cleveragents.api.plans.client import CANCELLED, ApprovalScope, FileSide, Side, until, watched
 from cleveragents.api.plans.summary import Needs, PlanCount, PlanSummary, plan_counts
 from cleveragents.api.views import Page, view_of
 from cleveragents.changes.model.merge_conflict import Take
@@ -380,10 +380,8 @@ class LocalPlans:
             plan = ensure_applicable(self._container, plan.id, message="")
             view = self._view(plan)
         target = PublishTarget(branch, remote, with_commits, confirm)
-        with acting_as(self._by):  # without the lock: `confirm` may wait for a person
-            made = publish_directory(
-                self._container, plan, view, target, message=message or "", decision=self._decision
-            )
+        with acting_as(self._by):  # without the lock: a person and the remote may take long
+            made = publish_directory(self._container, plan, view, target, message=message or "")
         return view_of(PublishView, made)
 
     def discard(self, plan_id: str, *, version: int | None = None) -> PlanView:
@@ -452,12 +450,13 @@ class LocalPlans:
             with self._adopted(self._found(plan)) as plan:
                 return self._queued(self._parts.rebase.rebase(plan))
 
-    def resolve(self, plan_id: str, path: str, take: Take) -> PlanView:
-        parts = self._parts
+    def resolve(
+        self, plan_id: str, path: str, take: Take, *, version: int | None = None, tree: str | None = None
+    ) -> PlanView:
+        from cleveragents.api.plans.responses import resolve
+
         with self._reachable(plan_id) as plan:
-            if plan.state is PlanState.CONSTRAINED and not parts.sub_plan_merge.open_conflicts(plan.id):
-                parts.rebase.merge(plan, path=path)  # its files have no markers of the conflict yet
-            parts.manual_resolution.resolve(plan, path, take)
+            resolve(self._parts, plan, path, take, version=version, tree=tree)
             return self._view(plan)
 
     def conflicts(
@@ -630,12 +629,12 @@ class LocalPlans:
         masked = not self._access.user.may(Role.OPERATOR, plan.project)
         return patch_of(self._parts, plan, masked=masked, paths=paths, renames=renames)
 
-    def file(self, plan_id: str, path: str, *, side: Side = "after") -> FileView:
+    def file(self, plan_id: str, path: str, *, side: FileSide = "after") -> FileView:
         from cleveragents.api.plans.detail_views import FileView
         from cleveragents.api.plans.diffs import file_of
 
         plan = self._diffable(plan_id)
-        found = file_of(self._parts, plan, path, after=side == "after")
+        found = file_of(self._parts, plan, path, side)
         if found is None:
             raise UnknownFile(plan.id, path)
         return view_of(FileView, found)

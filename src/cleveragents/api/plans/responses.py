@@ -1,5 +1,5 @@
-"""Responses of a person to a plan (approve, answer, resume, budget, discard, pause, cancel, delete), and
-whether each is possible now.
+"""Responses of a person to a plan (approve, answer, resume, budget, resolve, discard, pause, cancel, delete),
+and whether each is possible now.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from cleveragents.api.rules import CallAnswer
     from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.changes.model.merge_conflict import Take
     from cleveragents.core.tool import ToolCall
     from cleveragents.plans.model.plan import Plan
 
@@ -70,6 +71,7 @@ __all__ = [
     "pause",
     "remove_sandboxes",
     "reply_to_question",
+    "resolve",
     "resume",
     "taken_back",
 ]
@@ -193,6 +195,24 @@ def allow_more(parts: PlanParts, plan_id: str, limits: BudgetLimits) -> Plan:
     # The plan may have reached its old limits meanwhile.
     stopped = plan.state is PlanState.WAITING and waiting_for(plan) == "budget"
     return parts.lifecycle.resume(plan) if stopped else plan
+
+
+def resolve(
+    parts: PlanParts, plan: Plan, path: str, take: Take, *, version: int | None, tree: str | None
+) -> None:
+    """Resolve the conflicts at the path. A result that could not be applied because of a conflict is first
+    merged with the current files.
+
+    Raises `StalePlan` unless the plan is at this `version`; `ResultChanged` unless its result is this `tree`;
+    `PlanError`, `NeedsHuman`; `ToolRefused` if there is no such conflict or `take` is not possible.
+    """
+    from cleveragents.api.plans.apply_jobs import ensure_unmoved
+
+    ensure_unmoved(plan, version)
+    if plan.state is PlanState.CONSTRAINED and not parts.sub_plan_merge.open_conflicts(plan.id):
+        parts.rebase.merge(plan, path=path, of=tree)  # its files have no markers of the conflict yet
+        tree = None  # the merge made another one
+    parts.manual_resolution.resolve(plan, path, take, tree=tree)
 
 
 def discard(parts: PlanParts, plan_id: str) -> Plan:

@@ -18,6 +18,7 @@ from cleveragents.cli.plan.choose import chosen_plan, names_a_plan, optional_pla
 from cleveragents.cli.plan.view import (
     DRAFTED,
     commit_option,
+    ensure_seen,
     print_hints,
     print_next_steps,
     print_not_applied,
@@ -25,6 +26,7 @@ from cleveragents.cli.plan.view import (
     print_reason,
     printed_at_end,
     to_branch_option,
+    tree_option,
 )
 from cleveragents.cli.servers import prefix_in
 from cleveragents.cli.session import Session, pass_session
@@ -66,28 +68,37 @@ _RENAMED = "followed a rename: "
 @optional_plan
 @commit_option
 @to_branch_option
+@tree_option
 @format_option
 @pass_session
 def apply_plan(
-    session: Session, plan_id: str | None, message: str | None, to_branch: str | None, output: Output
+    session: Session,
+    plan_id: str | None,
+    message: str | None,
+    to_branch: str | None,
+    tree: str | None,
+    output: Output,
 ) -> None:
     """Apply a plan's result to your files. Without PLAN, the only result that is ready here.
 
     The result is merged with your current files, completely or not at all. Required checks run first, on the
     merged result. In a conflict with your edits or another plan, nothing changes, the conflicts are shown,
     and the exit code is 3. Without --commit, the index, branches and stash of git stay as they are. A result
-    for a git remote is pushed as one commit, to the branch of the plan or to --to-branch.
+    for a git remote is pushed as one commit, to the branch of the plan or to --to-branch. With --tree, only
+    that result is applied; if it has changed since, the exit code is 3.
 
     \b
     Example:
       agents plan apply 7QX2
       agents plan apply 7QX2 --commit "Format the code"
       agents plan apply 7QX2 --commit
+      agents plan apply 7QX2 --tree 4b825dc642cb6eb9a060e54bf8d69288fbee4904
     """
     client = session.client()
     if plan_id is None and message is not None and names_a_plan(client.plans, message):
         raise click.UsageError(f"{message!r} names a plan; write the PLAN before --commit")
     plan = client.plans.get(chosen_plan(client, plan_id, "apply"))
+    ensure_seen(plan, tree)
     if "apply" in plan.can:
         print_not_applied(plan)
     with printed_at_end(client, output, plan.id) as told:
@@ -132,9 +143,10 @@ def undo_plan(session: Session, plan_id: str | None, message: str | None, yes: b
 
 @click.command("discard")
 @optional_plan
+@tree_option
 @format_option
 @pass_session
-def discard_plan(session: Session, plan_id: str | None, output: Output) -> None:
+def discard_plan(session: Session, plan_id: str | None, tree: str | None, output: Output) -> None:
     """Discard a plan's result. Your files stay as they are.
 
     Without PLAN, discard the only result here. A second discard changes nothing.
@@ -148,7 +160,8 @@ def discard_plan(session: Session, plan_id: str | None, output: Output) -> None:
     if plan.status is PlanStatus.DISCARDED:
         progress(f"plan {plan.id} is already discarded; nothing changed")
     else:
-        plan = client.plans.discard(plan.id)
+        ensure_seen(plan, tree)
+        plan = client.plans.discard(plan.id, version=None if tree is None else plan.version)
     print_plan(output, plan)
 
 

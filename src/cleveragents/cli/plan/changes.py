@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +25,7 @@ from cleveragents.cli.plan.choose import (
 from cleveragents.cli.plan.exit_codes import NEEDS_HUMAN
 from cleveragents.cli.plan.view import print_next_steps, print_plan, shown_diff, summary_of
 from cleveragents.cli.prompts import ensure_confirmed
+from cleveragents.cli.render.remedies import command_line
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.errors import OptionValue, Remedy
@@ -110,22 +112,30 @@ def diff_of_plan(
         shown_diff("".join(f"{change.path}\n" for change in found.changes).encode())
     else:
         shown_diff(_statistics(found.changes).encode() if stat else found.patch())
+        if found.apply and sys.stdout.isatty():
+            progress(f"apply exactly this result with `{found.apply}`")
 
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """The changed files, their patch, and the message if there are none."""
+    """The changed files, their patch, the message if there are none, and the command that applies only this
+    result.
+    """
 
     changes: Sequence[ChangeView]
     patch: Callable[[], bytes]
     nothing: str = ""
+    apply: str | None = None
 
 
 def _changed(plans: Plans, plan_id: str, paths: Sequence[str], prefix: str) -> _Difference:
     plan = plans.get(plan_id)
     found = _meant(plan.changes, paths)
     nothing = "" if found else _nothing(plans, plan, paths, prefix)
-    return _Difference(found, partial(plans.patch, plan.id, paths=paths, renames=True), nothing)
+    # The tree was read before the patch: if the result changes in between, the apply is refused.
+    bound = plan.tree is not None and "apply" in plan.can
+    apply = command_line(Remedy("plan.apply", plan.id, {"tree": plan.tree}), prefix) if bound else None
+    return _Difference(found, partial(plans.patch, plan.id, paths=paths, renames=True), nothing, apply)
 
 
 def _meant(changes: Sequence[ChangeView], paths: Sequence[str]) -> list[ChangeView]:

@@ -9,7 +9,7 @@ import click
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.cli.output import Output, counted, format_option, printable, progress
 from cleveragents.cli.plan.choose import chosen_plan, names_a_plan, optional_plan
-from cleveragents.cli.plan.view import print_plan
+from cleveragents.cli.plan.view import ensure_seen, print_plan, tree_option
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.errors import PlanError, ToolRefused
@@ -79,10 +79,16 @@ def rebase_plan(session: Session, plan_id: str | None, yes: bool, output: Output
 @click.option(
     "--edited", "take", flag_value=Take.EDITED.value, help="Take the file as you edited it in the sandbox."
 )
+@tree_option
 @format_option
 @pass_session
 def resolve_conflicts(
-    session: Session, plan_id: str | None, paths: tuple[str, ...], take: str | None, output: Output
+    session: Session,
+    plan_id: str | None,
+    paths: tuple[str, ...],
+    take: str | None,
+    tree: str | None,
+    output: Output,
 ) -> None:
     """Resolve conflicts of a plan with the repository, or between its sub-plans.
 
@@ -92,7 +98,8 @@ def resolve_conflicts(
     shown in quotes, and can be passed that way.
 
     After a failed apply, the first resolution merges the result with your current files, in the sandbox. To
-    let the agent resolve the conflicts, run `agents plan rebase PLAN` instead.
+    let the agent resolve the conflicts, run `agents plan rebase PLAN` instead. With --tree, nothing is
+    resolved if the result has changed since, and the exit code is 3.
 
     \b
     Example:
@@ -104,15 +111,16 @@ def resolve_conflicts(
     plans = client.plans
     if take is not None and plan_id is not None and not names_a_plan(plans, plan_id):
         paths, plan_id = (plan_id, *paths), None
-    if bool(paths) != (take is not None):
+    if bool(paths) != (take is not None) or (tree is not None and not paths):
         raise click.UsageError("pass PATHS together with --ours, --theirs or --edited")
     plan_id = chosen_plan(client, plan_id, "resolve")
     if take is None:
         _tell_conflicts(output, plans, plan_id, prefix)
         return
     plan = plans.get(plan_id)
+    ensure_seen(plan, tree)
     for path in {named_by(path): path for path in paths}.values():
-        plan = plans.resolve(plan.id, path, Take(take))
+        plan = plans.resolve(plan.id, path, Take(take), version=plan.version, tree=plan.tree)
         number = max(call.number for call in plan.calls)
         progress(f"resolved, as call {number}: {shown(named_by(path))} ({take})")
     if plan.conflicts:
@@ -178,8 +186,8 @@ def other_side(plan: PlanView) -> str:
 
 def resolved_by(plans: Plans, plan: PlanView, take: Take, tell: Callable[[str], None]) -> PlanView:
     """Take one side of the conflicts that `blocking_lines` names, and return the plan. Conflicts that the
-    merge with the current files adds stay open. Raises `PlanError` if none of the named conflicts exists any
-    more.
+    merge with the current files adds stay open. Raises `StalePlan` or `ResultChanged` if the plan or its
+    result has changed since, and `PlanError` if none of the named conflicts exists any more.
     """
     named = [one.path for one in plan.conflicts] or list(plan.in_the_way.paths if plan.in_the_way else ())
     resolved, is_merged = 0, bool(plan.conflicts)
@@ -187,10 +195,10 @@ def resolved_by(plans: Plans, plan: PlanView, take: Take, tell: Callable[[str], 
         if is_merged and path not in {one.path for one in plan.conflicts}:
             continue  # the merge has no open conflict there
         try:
-            plan, is_merged = plans.resolve(plan.id, path, take), True
+            plan = plans.resolve(plan.id, path, take, version=plan.version, tree=plan.tree)
         except ToolRefused:  # no conflict there any more
-            plan = plans.get(plan.id)
             continue
+        is_merged = True
         resolved += 1
         tell(f"resolved: {printable(path)} ({take.value})")
     if not resolved:

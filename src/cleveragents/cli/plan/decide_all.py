@@ -136,8 +136,7 @@ def _print_details(plan: PlanView) -> None:
         print_pending_questions(plan, plan)
     elif plan.state is PlanState.ERRORED:
         print_reason(plan)
-    for line in blocking_lines(plan):
-        progress(printable(line))
+    _conflicts_shown(plan)
     if plan.changes:
         print_changes(plan)
     print_hints(plan)
@@ -188,7 +187,11 @@ def _main_action(made: _Round, plan: PlanView) -> tuple[str, _Action] | None:
 def _resolved(made: _Round, plan: PlanView, take: Take) -> PlanView:
     """Resolve the conflicts that were printed, show the merged result, and return the plan with it."""
     plans = made.deciding.client.plans
-    plan = shown_result(plans, resolved_by(plans, plan, take, progress))
+    return _conflicts_shown(shown_result(plans, resolved_by(plans, plan, take, progress)))
+
+
+def _conflicts_shown(plan: PlanView) -> PlanView:
+    """Print the conflicts of the plan on stderr, and return it: a key resolves only what was printed."""
     for line in blocking_lines(plan):
         progress(printable(line))
     return plan

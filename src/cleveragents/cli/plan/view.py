@@ -15,7 +15,7 @@ from cleveragents.cli.completion import complete_plan
 from cleveragents.cli.output import Output, Styled, ansi, colour, continued, progress, write
 from cleveragents.cli.render.narrow_terminal import steps_in_lines
 from cleveragents.cli.render.remedies import step_pairs
-from cleveragents.core.errors import CleverAgentsError, NotAuthenticated, ServerUnreachable
+from cleveragents.core.errors import CleverAgentsError, NotAuthenticated, ResultChanged, ServerUnreachable
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.model.status import PlanStatus
@@ -32,6 +32,7 @@ __all__ = [
     "ReportedPlan",
     "change_lines",
     "commit_option",
+    "ensure_seen",
     "next_steps",
     "plan_argument",
     "plan_in_json",
@@ -45,6 +46,7 @@ __all__ = [
     "shown_diff",
     "summary_of",
     "to_branch_option",
+    "tree_option",
 ]
 
 Row = dict[str, "JsonValue"]
@@ -72,6 +74,18 @@ to_branch_option = click.option(
     metavar="NAME",
     help="Push the result to this new branch of the git remote; {plan} stands for the plan id.",
 )
+
+tree_option = click.option(
+    "--tree",
+    metavar="TREE",
+    help="Refuse any other result than this one: the `tree` of `agents plan show --format json`.",
+)
+
+
+def ensure_seen(plan: PlanView, tree: str | None) -> None:
+    """Raise `ResultChanged` if the user named the result that was seen, and the plan has another one."""
+    if tree not in (None, plan.tree):
+        raise ResultChanged(plan.id)
 
 
 def print_plan(output: Output, plan: PlanView) -> None:

@@ -29,7 +29,7 @@ from cleveragents.changes.model.merge_conflict import (
     open_conflicts,
 )
 from cleveragents.core.change import GITLINK, FileState
-from cleveragents.core.errors import ApplyRefused, PlanError, Remedy, StalePlan
+from cleveragents.core.errors import ApplyRefused, PlanError, Remedy, ResultChanged, StalePlan
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.core.tool import CallState
 from cleveragents.plans.apply_policy import ensure_rebasable
@@ -82,16 +82,21 @@ class PlanRebase:
         return plan.state is PlanState.CONSTRAINED or MergeOutcome.of_call(rebase).version == plan.version
 
     def merge(
-        self, plan: Plan, told: Callable[[str], None] | None = None, *, path: str | None = None
+        self,
+        plan: Plan,
+        told: Callable[[str], None] | None = None,
+        *,
+        path: str | None = None,
+        of: str | None = None,
     ) -> MergeOutcome | None:
         """Merge the current files of the repository into the result; return None if they have not changed
         since the plan's base. Does not queue the plan. `told` is called if another plan is being applied.
-        With a `path`, the merge must have a conflict at this path.
+        With a `path`, the merge must have a conflict at this path. `of` is the tree of the result to merge.
 
         Raises `PlanError` if the plan has no result to rebase or has open conflicts; `NeedsHuman` if its
-        sandbox has unrecorded edits; `StalePlan` if the plan changed meanwhile; `ToolRefused` if there is no
-        conflict at the path; `ApplyBusy`, `ApplyRefused`, `RemoteUnreachable`. If an error is raised,
-        nothing has changed.
+        sandbox has unrecorded edits; `StalePlan` if the plan changed meanwhile; `ResultChanged` if the result
+        is not the tree `of`; `ToolRefused` if there is no conflict at the path; `ApplyBusy`, `ApplyRefused`,
+        `RemoteUnreachable`. If an error is raised, nothing has changed.
         """
         self._ensure_whole(plan)
         ensure_rebasable(plan)
@@ -101,6 +106,8 @@ class PlanRebase:
             left_out = self.result.rejected(plan)  # before the tree: a later rejection is not in it
             seen = self.result.decided(plan, sandbox)
         tree, base = seen
+        if of not in (None, tree):  # guard: a capture, rollback or review keeps the version
+            raise ResultChanged(plan.id)
         try:
             with self.applier.prepare(plan.id, sandbox, tree, ApplyOptions(told, base=base)) as preparation:
                 current = preparation.keep_current()

@@ -28,13 +28,13 @@ from cleveragents.changes.model.merge_conflict import (
     resolved_result,
 )
 from cleveragents.core.change import EXECUTABLE, GITLINK, REGULAR, SYMLINK, FileState
-from cleveragents.core.errors import PlanError, StalePlan, ToolRefused
+from cleveragents.core.errors import PlanError, ResultChanged, StalePlan, ToolRefused
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.core.text.control_characters import named_by, shown
 from cleveragents.core.text.redaction import redact_content_text
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.calls.tool_execution import ToolExecution
-from cleveragents.plans.history import PlanHistory, restore_states
+from cleveragents.plans.history import PlanHistory, PlanResult, restore_states
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.status import status_word
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
@@ -347,21 +347,25 @@ class ManualResolution:
 
     plans: SqlPlanStore
     sandboxes: Sandboxes
-    history: PlanHistory
+    result: PlanResult
     execution: Callable[[Plan, Sandbox], ToolExecution]
 
-    def resolve(self, plan: Plan, path: str, take: Take) -> ToolCall:
+    def resolve(self, plan: Plan, path: str, take: Take, *, tree: str | None = None) -> ToolCall:
         """Resolve all open conflicts at the path, which may be the displayed or the stored path.
 
         Return the recorded call. If the conflict is not resolved, nothing changes: raises `PlanError` if the
-        plan runs or has ended, and `ToolRefused` if `take` is not possible.
+        plan runs or has ended, `ResultChanged` if the result is not this `tree`, and `ToolRefused` if `take`
+        is not possible.
         """
+        history = self.result.history
         sandbox = self.sandboxes.open(plan.id)
         execution = self.execution(plan, sandbox)
         with sandbox.writing(timeout_seconds=execution.busy_seconds):
             self._ensure_idle(plan)
             self._settle(execution)
-            found = resolution_of(self.history, plan.id, sandbox, path, take)
+            if tree is not None and tree != self.result.tree(plan, sandbox):  # guard: only a conflict seen
+                raise ResultChanged(plan.id)
+            found = resolution_of(history, plan.id, sandbox, path, take)
             return _recorded(execution, found, take, version=plan.version)
 
     def _ensure_idle(self, plan: Plan) -> None:
@@ -375,8 +379,8 @@ class ManualResolution:
 
     def _settle(self, execution: ToolExecution) -> None:
         """Finish or revert the open calls of a dead process. If there are none, edits in the sandbox stay."""
-        plan_id, sandbox = execution.sandbox.plan_id, execution.sandbox
-        left = self.history.open_calls(plan_id)
+        plan_id, sandbox, history = execution.sandbox.plan_id, execution.sandbox, self.result.history
+        left = history.open_calls(plan_id)
         for call in left:
             if call.state is CallState.ENDING:
                 execution.finish(call)
@@ -384,4 +388,4 @@ class ManualResolution:
                 error = "interrupted; nothing was changed"
                 execution.calls.move(call, CallState.FAILED, now=execution.clock.now(), error=error)
         if left:
-            restore_states(sandbox, self.history.states(plan_id))
+            restore_states(sandbox, history.states(plan_id))

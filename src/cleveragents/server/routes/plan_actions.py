@@ -38,6 +38,14 @@ _Message = Annotated[
 _Version = Annotated[
     int | None, Field(ge=0, description="refuse unless the plan is still at this version", examples=[7])
 ]
+_Tree = Annotated[
+    str | None,
+    Field(
+        max_length=64,
+        description="refuse unless the result is still this one, as in `tree` of the plan or diff",
+        examples=["4b825dc642cb6eb9a060e54bf8d69288fbee4904"],
+    ),
+]
 _File = Annotated[str, Field(min_length=1, max_length=4096, examples=["src/generated.py"])]
 _Files = Annotated[list[_File], Field(max_length=10_000)]
 _Changesets = Annotated[
@@ -153,12 +161,7 @@ class ApplyBody(CommitBody):
         "approval, or its reviewer rejected the result",
     )
     version: _Version = None
-    tree: str | None = Field(
-        default=None,
-        max_length=64,
-        description="refuse unless the result is still this one, as in `tree` of the plan or diff",
-        examples=["4b825dc642cb6eb9a060e54bf8d69288fbee4904"],
-    )
+    tree: _Tree = None
 
 
 class DiscardBody(StrictBody):
@@ -205,6 +208,8 @@ class ResolveBody(StrictBody):
             "file in the sandbox"
         )
     )
+    version: _Version = None
+    tree: _Tree = None
 
 
 class CorrectBody(StrictBody):
@@ -364,7 +369,7 @@ def resolve_plan_conflict(plan_id: PlanId, body: ResolveBody, client: PlanOperat
     """Resolve a conflict between sub-plans, or with the repository. Once all are resolved, resume the plan;
     if its status is `blocked`, apply it.
     """
-    return client.plans.resolve(plan_id, body.path, body.take)
+    return client.plans.resolve(plan_id, body.path, body.take, version=body.version, tree=body.tree)
 
 
 @router.post("/plans/{plan_id}/rebase", operation_id="rebasePlan")

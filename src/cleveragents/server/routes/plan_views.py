@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from cleveragents.api.actors import graphs_of
 from cleveragents.api.format import printable_value
+from cleveragents.api.plans.client import FileSide
 from cleveragents.api.plans.detail_views import (
     BudgetView,
     CallView,
@@ -222,9 +223,11 @@ def read_plan_file(
     plan_id: PlanId,
     client: PlanViewer,
     path: Annotated[str, Query(min_length=1, max_length=4096, examples=["src/export.py"])],
-    side: Literal["before", "after"] = "after",
+    side: FileSide = "after",
 ) -> FileView:
-    """Show a file that a plan changed, before or after. No other file can be read."""
+    """Show a file that a plan changed: before, after, or with the accepted changes only, which an apply would
+    take. No other file can be read.
+    """
     return client.plans.file(plan_id, path, side=side)
 
 

@@ -239,6 +239,26 @@ def test_a_conflict_with_the_repository_is_resolved_and_applied(client: Client, 
     assert "color" in (repository / "README.md").read_text()
 
 
+def test_a_conflict_of_another_result_is_not_resolved(client: Client, repository: Path) -> None:
+    plan_id = command(client, "sed -i s/colour/color/ README.md; echo 1 > made.txt")
+    (repository / "README.md").write_text("By hand.\n")
+    with pytest.raises(ApplyConflict):
+        client.plans.apply(plan_id)
+    screen = PlanScreen(client, plan_id)
+
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: screen.plan)
+        await pilot.press("v")
+        await dialog(pilot)
+        client.plans.review(plan_id, reject=["made.txt"])
+        await pilot.press("o")
+        await until(pilot, lambda: "has changed since you saw it" in notices(pilot))
+
+    using(screen, script)
+    plan = client.plans.get(plan_id)
+    assert (plan.in_the_way is None, plan.left_out) == (False, ("made.txt",))
+
+
 def test_a_comment_on_a_removed_line_is_sent_with_the_request_for_changes(
     client: Client, tmp_path: Path
 ) -> None:

@@ -34,7 +34,7 @@ export function ConflictList({ plan, asking, may }) {
   if (!paths.length) return null;
   const left = new Set(plan.left_out || []);
   const files = placesOf(details) || [];
-  const choices = { asking, may, left };
+  const choices = { asking, may, left, seen: { version: plan.version, tree: plan.tree } };
   return html`${may("rebase") &&
     html`<div class="p-row">
       <${Act} name="rebase" kind="primary" icon="branch" asking=${asking} onClick=${() => asking.ask("rebase", {}, "needs")}>Rebase<//>
@@ -52,7 +52,7 @@ export function ConflictList({ plan, asking, may }) {
     html`<details class="p-sides"><summary>Both sides</summary><${Long} text=${details} label="Both sides" /></details>`}`;
 }
 
-function ConflictFile({ path, found, open, asking, may, left }) {
+function ConflictFile({ path, found, open, asking, may, left, seen }) {
   const places = found?.places || [];
   return html`<li class="p-conflict-file">
     <details open=${open}>
@@ -62,17 +62,17 @@ function ConflictFile({ path, found, open, asking, may, left }) {
       </summary>
       ${found && html`<p class="p-muted">${found.title.slice(path.length + 2)}</p>`}
       ${places.map((one) => html`<${SideBySide} key=${one.where} ...${one} path=${path} />`)}
-      ${!left.has(path) && html`<${Choices} ...${{ path, asking, may }} />`}
+      ${!left.has(path) && html`<${Choices} ...${{ path, asking, may, seen }} />`}
     </details>
   </li>`;
 }
 
-function Choices({ path, asking, may }) {
+function Choices({ path, asking, may, seen }) {
   return html`<div class="p-row" role="group" aria-label=${`Resolve ${path}`}>
     ${may("resolve") &&
     SIDES.map(
       ([take, label]) => html`<${Act} key=${take} small name="resolve" asking=${asking} label=${`${label}: ${path}`}
-        onClick=${() => asking.ask("resolve", { path, take }, "needs")}>${label}<//>`,
+        onClick=${() => asking.ask("resolve", { path, take, ...seen }, "needs")}>${label}<//>`,
     )}
     ${may("review") &&
     html`<${Act} small kind="quiet" name="review" asking=${asking} label=${`Leave ${path} out`}

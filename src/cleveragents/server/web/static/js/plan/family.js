@@ -54,6 +54,7 @@ function Part({ row }) {
 // One row per conflicting file. With a `place` for errors, each row has buttons to choose a side.
 export function ConflictRows({ plan, asking, place }) {
   const may = place && (plan.can || []).includes("resolve");
+  const seen = { version: plan.version, tree: plan.tree };
   return html`<ul class="p-plain p-conflicts">
     ${(plan.conflicts || []).map(
       (one) => html`<li key=${`${one.path}/${one.sub_plan}`} class="p-conflict">
@@ -68,7 +69,7 @@ export function ConflictRows({ plan, asking, place }) {
         html`<div class="p-row" role="group" aria-label=${`Resolve ${one.path}`}>
           ${SIDES.map(
             ([take, label]) => html`<${Act} key=${take} small name="resolve" asking=${asking}
-              onClick=${() => asking.ask("resolve", { path: one.path, take }, place)}>${label}<//>`,
+              onClick=${() => asking.ask("resolve", { path: one.path, take, ...seen }, place)}>${label}<//>`,
           )}
         </div>`}
       </li>`,
