@@ -762,13 +762,19 @@ def test_missing_permissions_and_unknown_users_are_reported(
     assert "no token" in agents("logout", bench.url).err
 
 
-def test_a_setting_selects_the_server_and_local_does_not(bench: Served, agents: Ask, asked: Ask) -> None:
+def test_a_setting_selects_the_server_and_local_does_not(
+    bench: Served, agents: Ask, asked: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = made(asked)["id"]
     through = agents("--set", f"server.address={bench.url}", "plan", "list")
-    assert plan in through.out
+    assert (plan in through.out, through.err) == (True, "")
     for said in ("local", ""):
         here = agents("--set", f"server.address={bench.url}", "--server", said, "plan", "list")
         assert (here.code, plan in here.out) == (0, False)
+    monkeypatch.chdir(bench.home)
+    elsewhere = agents("--set", f"server.address={bench.url}", "plan", "list")
+    assert plan in elsewhere.out
+    assert "no single resource of the server matches this directory, so the plans of all" in elsewhere.err
     assert agents("--set", f"server.address={bench.url}", "config", "get", "server.port").code == 0
     assert agents("--server", "nonsense", "plan", "list").code == 2
     assert agents("--server", "http://me:pw@host", "plan", "list").code == 2

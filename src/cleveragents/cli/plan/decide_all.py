@@ -119,7 +119,7 @@ def _asked_about(made: _Round, plan_id: str, place: str) -> bool:
             try:
                 done = question.actions[key]()
             except ResultChanged as changed:
-                done = shown_again(made.deciding, changed)
+                done = _conflicts_shown(shown_again(made.deciding, changed))
         except CleverAgentsError as error:
             report(error, made.deciding.prefix)
             return True

@@ -363,7 +363,8 @@ class ManualResolution:
         with sandbox.writing(timeout_seconds=execution.busy_seconds):
             self._ensure_idle(plan)
             self._settle(execution)
-            if tree is not None and tree != self.result.tree(plan, sandbox):  # guard: only a conflict seen
+            # guard: the decision was about the conflict of another result
+            if tree is not None and tree != self.result.tree(plan, sandbox):
                 raise ResultChanged(plan.id)
             found = resolution_of(history, plan.id, sandbox, path, take)
             return _recorded(execution, found, take, version=plan.version)
