@@ -177,13 +177,13 @@ def publish_directory(
     _ensure_same(parts, plan, view.tree)  # guard: `confirm` may have waited for a person
     # The commit is pushed as it was confirmed, even if HEAD has moved since.
     git.push(found.name, ref, commit, instead_of=found.existing)
-    _record(container, plan, {**facts, "commit": commit})
     try:
         # guard: no lock stops a discard or an apply in another process during the push
         _ensure_same(parts, plan, view.tree)
     except (Conflict, InvalidRequest):
         git.take_back(found, ref, commit)
         raise
+    _record(container, plan, {**facts, "commit": commit})
     return row | {"commit": commit}
 
 

@@ -270,7 +270,7 @@ class PlanAgent:
         plan = None if command == "plan" else await self._last_plan(found)
         if plan is None and command in ("apply", "resume"):  # guard: a command is not a prompt
             return await self._without_plan(session, found, command)
-        if plan is None or (command is None and _is_for_assistant(found, plan)):
+        if plan is None or (command not in ("apply", "resume") and _is_for_assistant(found, plan)):
             return await self._take_turn(session, found, text, attached)
         if attached:  # guard: no part of a prompt is ignored
             raise RequestError(-32602, "this goes to a plan, which takes no images and PDFs: send text")

@@ -473,7 +473,9 @@ def test_a_diff_on_a_terminal_names_the_apply_of_exactly_this_result(
     tree = json.loads(agents("plan", "show", plan, "--format", "json").out)["tree"]
     with monkeypatch.context() as patched:
         patched.setattr(sys.stdout, "isatty", lambda: True)
-        shown = " ".join(agents("plan", "diff", plan, "--stat").err.split())
+        assert "--tree" not in agents("plan", "diff", plan, "--stat").err  # not all of it is shown
+        assert "--tree" not in agents("plan", "diff", plan, "README.md").err
+        shown = " ".join(agents("plan", "diff", plan).err.split())
     assert f"apply exactly this result with `agents plan apply {plan} --tree {tree}`" in shown
     assert agents("plan", "discard", plan).code == 0
     with monkeypatch.context() as patched:

@@ -469,6 +469,22 @@ def test_prompts_that_cannot_be_used_are_refused(server: PlanServer, blocks: lis
         plans_of(server, session)
 
 
+def test_a_question_after_a_plan_goes_to_the_assistant(server: PlanServer) -> None:
+    async def work(agent: ClientSideConnection, _: Editor) -> str:
+        made = await agent.new_session(cwd=str(server.repository), mcp_servers=[])
+        await prompted(agent, made.session_id, "paint it")
+        where = helpers.text_block("where is it?")
+        await agent.prompt(session_id=made.session_id, prompt=[where, image_of(PNG)])
+        return str(made.session_id)
+
+    session, editor = talked(server, lambda: Editor(CANCELLED), work)
+    (plan,) = plans_of(server, session)
+    shown = server.get(f"/plans/{plan}")
+    assert shown["needs"] == "review"
+    assert "In `a.txt:1`." in editor.said("agent_message_chunk")
+    assert len(editor.asked) == 1, "the plan did not run again"
+
+
 def test_images_go_to_the_model_but_not_to_a_plan(server: PlanServer) -> None:
     async def work(agent: ClientSideConnection, _: Editor) -> str:
         made = await agent.new_session(cwd=str(server.repository), mcp_servers=[])

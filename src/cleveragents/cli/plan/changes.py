@@ -112,7 +112,7 @@ def diff_of_plan(
         shown_diff("".join(f"{change.path}\n" for change in found.changes).encode())
     else:
         shown_diff(_statistics(found.changes).encode() if stat else found.patch())
-        if found.apply and sys.stdout.isatty():
+        if found.apply and not stat and sys.stdout.isatty():
             progress(f"apply exactly this result with `{found.apply}`")
 
 
@@ -133,7 +133,7 @@ def _changed(plans: Plans, plan_id: str, paths: Sequence[str], prefix: str) -> _
     found = _meant(plan.changes, paths)
     nothing = "" if found else _nothing(plans, plan, paths, prefix)
     # The tree was read before the patch: if the result changes in between, the apply is refused.
-    bound = plan.tree is not None and "apply" in plan.can
+    bound = plan.tree is not None and "apply" in plan.can and not paths
     apply = command_line(Remedy("plan.apply", plan.id, {"tree": plan.tree}), prefix) if bound else None
     return _Difference(found, partial(plans.patch, plan.id, paths=paths, renames=True), nothing, apply)
 

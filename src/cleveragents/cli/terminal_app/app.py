@@ -111,13 +111,16 @@ class Home(Screen[None]):
             self.conversation.say("Nothing runs here.")
             return
         pane = self.conversation
+        session = pane.session and pane.session.id
 
         def pause() -> None:
             paused = pane.client.plans.pause(plan.id)
             if paused.request.get("limits") is None:  # fixed steps: no agent would read a message
                 pane.say(f"Plan {plan.id} is paused. Open it to resume or cancel it.")
                 return
-            pane.call_later(pane.redirect, plan.id)
+            # guard: a message in another session is not for this plan
+            if (pane.session and pane.session.id) == session:
+                pane.call_later(pane.redirect, plan.id)
             pane.say(f"Plan {plan.id} is paused. Type what to change, or open the plan to resume it.")
 
         pane.work(pause)
