@@ -41,9 +41,8 @@ class GatedSessions:
         self.failure: Exception | None = None
 
     def get(self, session_id: str) -> Any:
-        return SimpleNamespace(
-            id=session_id, turns=1, plans=(), model=None, resource="/repos/b", resource_name=None
-        )
+        facts = {"turns": 1, "plans": (), "model": None, "calls_tools": True}
+        return SimpleNamespace(id=session_id, resource="/repos/b", resource_name=None, **facts)
 
     def create(self, request: ConversationRequest) -> Any:
         self.created.append(f"S{len(self.created) + 1}")
